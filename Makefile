@@ -80,7 +80,7 @@ check: ## Runs all checks that do not run the service, as CI does
 	$(NEXTEST) --test house
 
 test-long: tools-image ## Runs longer tests: more cases, long simulations, chaos
-	@scripts/set-up build test
+	@scripts/set-up build test long
 	MADAKO_TEST_LONG=1 MADAKO_CONTRACT_SEEDS=1000..2000 $(NEXTEST) --profile long --release --run-ignored all
 	@# A seed gives the same trace with and without optimization.
 	$(CARGO) build $(LOCKED) --workspace --bin madako-chaos

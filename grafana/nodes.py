@@ -71,8 +71,9 @@ def etcd():
              "Whether etcd granted a lease in the last collection, which needs a majority. Good: Healthy.",
              words={0: ("No majority", RED), 1: ("Healthy", GREEN)}, empty="no data yet", runbooks=("MadakoEtcdUnhealthy",)),
         stat("Earliest end of a certificate",
-             {"": f"({leading('madako_etcd_certificates_end_timestamp_seconds')} > 0) - time()"},
-             "Time until the first certificate of a member ends. Good: more than 30 days, at which Madako renews.", unit="s",
+             {"{{of}}": f"({leading('madako_certificates_end_timestamp_seconds', by='of')} > 0) - time()"},
+             "Time until the first certificate of a member of etcd, or of a component of Kubernetes, ends. Good: more than 30 days, at which "
+             "Madako renews.", unit="s",
              steps=((RED, None), (YELLOW, 14 * 86400), (GREEN, 30 * 86400)), empty="not known",
              runbooks=("MadakoCertificateEnds", "MadakoCertificateUnreadable")),
         stat("Age of the last backup", {"": leading("madako_etcd_backup_age_seconds")},

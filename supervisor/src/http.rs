@@ -131,7 +131,7 @@ impl Actor for Http {
         (ServedRouter { bound, router, limits, tls }, mut closing): (ServedRouter, watch::Receiver<bool>),
     ) -> Result<RunningServer, ActorProcessingErr> {
         let listener = bound.take_or_rebind().await?;
-        let (shutdown, mut asked) = watch::channel(false);
+        let (shutdown, mut shutdown_requested) = watch::channel(false);
         let stopped = closing.clone();
         let (ended, done) = tokio::sync::oneshot::channel();
         let task = Task::start(async move {
@@ -146,7 +146,7 @@ impl Actor for Http {
                     biased;
                     () = closed => {}
                     // An error means that the actor is gone.
-                    _ = asked.wait_for(|asked| *asked) => {}
+                    _ = shutdown_requested.wait_for(|shutdown_requested| *shutdown_requested) => {}
                 }
             };
             match tls {

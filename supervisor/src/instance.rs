@@ -32,7 +32,7 @@ use madako_domain::settings::{RepairSettings, Settings};
 use madako_domain::state::ClusterState;
 use madako_domain::store::Epoch;
 use madako_etcd_backup::{Backups, BackupsArguments};
-use madako_leader::{EpochActorsControl, Leader, LeaderArguments, PlacementGate};
+use madako_leader::{EpochActorsControl, Leader, LeaderArguments, PlacementAccess};
 use madako_metrics_fetcher::{Fetcher, FetcherArguments};
 use madako_node::PinnedKeyWriter;
 use madako_operation_runner::page::{Mode as OperationsMode, OpsPage};
@@ -42,6 +42,7 @@ use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::{self, Publisher, Subscriber};
 use madako_protocol::mailbox::Envelope;
+use madako_protocol::operations::OperationsState;
 use madako_protocol::placement::objects::Objects;
 use madako_protocol::placement::providers::MetricsProviders;
 use madako_protocol::ports::{Clock, Registry};
@@ -88,6 +89,8 @@ pub struct Ports {
     pub operations: Option<OperationsPorts>,
     /// API server of the cluster; `None`: not configured.
     pub kubernetes: Option<Arc<dyn Kubernetes>>,
+    /// The state of etcd and of the nodes for reboots, where no operation runner reads it, as on simulated machines.
+    pub findings: Option<Subscriber<Arc<OperationsState>>>,
     /// `None`: this instance runs no commands, and reports it where one is due.
     pub host: Option<Arc<dyn Host>>,
 }
@@ -185,13 +188,14 @@ impl Instance {
                 placement: ports.placement.as_ref().map(|placement| {
                     crate::placement::placement_settings(&placement.metrics, &placement.scheduler)
                 }),
+                modes: Some(nodes::operation_modes(ports.operations.as_ref())),
             },
             clock: Arc::clone(&ports.clock),
             events: Arc::clone(&ports.events),
             url: options.url.clone(),
             state: state_sender,
             reign: Arc::clone(&wanted) as Arc<dyn EpochActorsControl>,
-            placement: ports.placement.as_ref().map(|placement| PlacementGate {
+            placement: ports.placement.as_ref().map(|placement| PlacementAccess {
                 root: Arc::clone(&placement.root),
                 objects: Arc::clone(&placement.objects),
                 prefix: placement.prefix.clone(),
@@ -219,7 +223,7 @@ impl Instance {
             let (findings, _) = latest::channel();
             let around = NodeActorsContext {
                 instance: options.id.clone(),
-                gate: None,
+                key_writer: None,
                 interval: options.interval,
                 seed: options.seed,
                 clock: Arc::clone(&ports.clock),
@@ -492,7 +496,7 @@ impl EpochActorsDirector {
             clock: Arc::clone(&self.ports.clock),
             events: Arc::clone(&self.ports.events),
             state: self.state.clone(),
-            operations: operations.map(|_| found.clone()),
+            operations: operations.map(|_| found.clone()).or_else(|| self.ports.findings.clone()),
             host: self.ports.host.clone(),
             kubernetes: self.ports.kubernetes.clone(),
         };
@@ -510,7 +514,7 @@ impl EpochActorsDirector {
         let operations = operations.map(|operations| {
             let around = NodeActorsContext {
                 instance: self.options.id.clone(),
-                gate: Some(PinnedKeyWriter { leader: leader.clone(), epoch: epoch.number }),
+                key_writer: Some(PinnedKeyWriter { leader: leader.clone(), epoch: epoch.number }),
                 interval: self.options.interval,
                 seed,
                 clock: Arc::clone(&self.ports.clock),

@@ -95,7 +95,7 @@ pub(crate) const INSTANCE_STOP_DEADLINE: Duration = Duration::from_millis(1_400)
 pub(crate) const PREDECESSOR_GLANCE: Duration = Duration::from_millis(100);
 /// Interval of log lines while waiting for an earlier process, which ends within milliseconds unless a disk does
 /// not answer.
-pub(crate) const PREDECESSOR_SAID_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const PREDECESSOR_LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Maximum size of a write to the embedded store in bytes: a configuration of 5,000 nodes has about 6 MB, and etcd
 /// advises against more than 10 MiB.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use madako_domain::backup::BackupSchedule;
 use madako_domain::cluster::Node as ClusterNode;
 use madako_domain::host_key::{PinnedKeys, pinned_for};
+use madako_domain::settings::{OperationMode, OperationModes};
 use madako_domain::state::ClusterState;
 pub use madako_node::HostKeyPolicy;
 use madako_node::{Node, NodeArguments, PinnedKeyWriter};
@@ -69,7 +70,7 @@ pub struct BackupPorts {
 pub(crate) struct NodeActorsContext {
     pub(crate) instance: String,
     /// `None`: no epoch; the actors only observe.
-    pub(crate) gate: Option<PinnedKeyWriter>,
+    pub(crate) key_writer: Option<PinnedKeyWriter>,
     pub(crate) interval: std::time::Duration,
     pub(crate) seed: u64,
     pub(crate) clock: Arc<dyn Clock>,
@@ -78,6 +79,24 @@ pub(crate) struct NodeActorsContext {
     pub(crate) sink: EventSink,
     pub(crate) page: Publisher<Arc<OpsPage>>,
     pub(crate) operations: Publisher<Arc<OperationsState>>,
+}
+
+/// The modes of an instance, for commands that depend on them.
+pub(crate) fn operation_modes(ports: Option<&OperationsPorts>) -> OperationModes {
+    let Some(ports) = ports else {
+        return OperationModes { operations: OperationMode::Off, kubernetes: OperationMode::Off };
+    };
+    OperationModes {
+        operations: match ports.mode {
+            OperationsMode::Act => OperationMode::Act,
+            OperationsMode::Observe => OperationMode::Observe,
+        },
+        kubernetes: match ports.settings.kubernetes {
+            KubernetesMode::Off => OperationMode::Off,
+            KubernetesMode::Observe => OperationMode::Observe,
+            KubernetesMode::Act => OperationMode::Act,
+        },
+    }
 }
 
 /// The supervisor of the nodes, and the operation runner.
@@ -91,8 +110,8 @@ pub(crate) fn node_children(ports: &OperationsPorts, around: &NodeActorsContext)
         .with_child(roster);
     let runner = RunnerArguments {
         mode: ports.mode,
-        epoch: around.gate.as_ref().map_or(0, |gate| gate.epoch),
-        leader: around.gate.as_ref().map(|gate| gate.leader.clone()).unwrap_or_default(),
+        epoch: around.key_writer.as_ref().map_or(0, |key_writer| key_writer.epoch),
+        leader: around.key_writer.as_ref().map(|key_writer| key_writer.leader.clone()).unwrap_or_default(),
         nodes: actor_name(&around.instance, &actor_id_of_node("")),
         interval: around.interval,
         settings: ports.settings.clone(),
@@ -261,7 +280,7 @@ impl RosterState {
             user: identity.user.clone(),
             serial: identity.serial.clone(),
             host_keys: ports.host_keys,
-            gate: around.gate.clone(),
+            key_writer: around.key_writer.clone(),
             driver: Arc::clone(&ports.driver),
             state: around.state.clone(),
             seed: seed_of_node(around.seed, address),

@@ -9,7 +9,6 @@ use madako_pki::vault::Vault;
 use madako_pki::{BuiltInAuthorities, ChosenAuthorities, Keys, LoginKeySources, SharedSecrets};
 use madako_protocol::authorities::Authorities;
 use madako_protocol::host::Host;
-use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_ssh::{SshDriver, SshOptions};
@@ -18,11 +17,24 @@ use crate::config::Operations;
 use crate::nodes::{BackupPorts, OperationsPorts};
 use crate::vault::VaultTransports;
 
+/// The components of Kubernetes on the nodes of a store. Their users share the certificate and the watch of nodes.
+#[must_use]
+pub fn node_components(
+    operations: &Operations,
+    store: &Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    seed: u64,
+) -> Arc<NodeComponents> {
+    let authorities = choose_authorities(&vault_client(store), operations.pki.as_ref(), store, clock);
+    Arc::new(NodeComponents::new(authorities, seed))
+}
+
 /// The ports that a configuration asks for. Backups need the host. `None`: operations are off.
 pub fn operations_ports(
     operations: &Operations,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
+    components: Arc<NodeComponents>,
     host: Option<&Arc<dyn Host>>,
     seed: u64,
 ) -> Option<OperationsPorts> {
@@ -31,7 +43,6 @@ pub fn operations_ports(
     let authorities = choose_authorities(&vault, operations.pki.as_ref(), &store, Arc::clone(&clock));
     let keys = Arc::new(login_keys(&vault, operations.pki.as_ref(), &store));
     let etcd = Arc::new(EtcdMembers::new(Arc::clone(&authorities), CLIENT_PORT));
-    let components = Arc::new(NodeComponents::new(Arc::clone(&authorities)));
     let pki = operations.pki.clone().unwrap_or_default();
     let secrets =
         Arc::new(SharedSecrets::new(vault, Arc::clone(&authorities), Arc::clone(&store), pki, clock));
@@ -49,19 +60,15 @@ pub fn operations_ports(
     })
 }
 
-/// The API servers of the stored cluster, for drains and taints of nodes without a kubeconfig. `None`: operations do not keep
-/// Kubernetes.
+/// The API servers of the stored cluster, for drains, forecasts and taints of nodes without a kubeconfig. `None`: operations do
+/// not keep Kubernetes.
 pub fn control_plane_port(
     operations: &Operations,
     store: &Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
-) -> Option<Arc<dyn Kubernetes>> {
-    if !operations.keeps_kubernetes() {
-        return None;
-    }
-    let authorities = choose_authorities(&vault_client(store), operations.pki.as_ref(), store, clock);
-    let components = NodeComponents::new(authorities);
-    Some(Arc::new(ControlPlane::new(components, Arc::clone(store))))
+    components: &Arc<NodeComponents>,
+) -> Option<Arc<ControlPlane>> {
+    let reach = || Arc::new(ControlPlane::new(Arc::clone(components), Arc::clone(store)));
+    operations.keeps_kubernetes().then(reach)
 }
 
 /// The Vault that the key `vault` of a store names.

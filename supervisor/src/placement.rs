@@ -202,8 +202,9 @@ impl Explainer for SchedulerExplainer {
             return Err(self.describe_deciding_instance(&application).await?);
         };
         let scheduler = ActorRef::<Envelope<SchedulerMessage>>::from(scheduler);
-        let asked = application.clone();
-        let envelope = |reply| SchedulerMessage::Explain { application: asked, what_if, reply }.into();
+        let application_key = application.clone();
+        let envelope =
+            |reply| SchedulerMessage::Explain { application: application_key, what_if, reply }.into();
         match scheduler.call(envelope, Some(EXPLAIN_DEADLINE)).await {
             Ok(CallResult::Success(answer)) => Ok(answer?),
             Ok(CallResult::Timeout) => Err(NoExplanation::Unanswered),

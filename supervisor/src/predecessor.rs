@@ -18,7 +18,7 @@ use madako_embedded_etcd::{EarlierLeases, LeftLease};
 use madako_host::{CommandsLeft, LeftCommands};
 use tokio::time::{Instant, sleep};
 
-use crate::limits::{PREDECESSOR_GLANCE, PREDECESSOR_SAID_EVERY};
+use crate::limits::{PREDECESSOR_GLANCE, PREDECESSOR_LOG_INTERVAL};
 use crate::service::ServiceError;
 use crate::telemetry::madako_predecessor_lease_seconds;
 
@@ -73,7 +73,7 @@ impl Predecessor {
         data_dir: &Path,
     ) -> Result<Self, ServiceError> {
         let notes = data_dir.join(NOTES);
-        let commands = LeftCommands::find(&notes)
+        let commands = LeftCommands::list_notes(&notes)
             .map_err(|source| ServiceError::Notes { directory: notes.display().to_string(), source })?;
         let (leases, foreign): (Vec<_>, Vec<_>) =
             left.leases().iter().cloned().partition(|lease| Some(lease.owner.as_str()) == mark);
@@ -90,7 +90,7 @@ impl Predecessor {
 
     /// Ends the leases once no part of their processes runs.
     pub(crate) async fn end(mut self) {
-        let mut said: Option<Instant> = None;
+        let mut last_log: Option<Instant> = None;
         loop {
             let why = match self.commands.check() {
                 Ok(CommandsLeft::Ended) => self.end_leases().await,
@@ -107,8 +107,8 @@ impl Predecessor {
             if self.leases.is_empty() {
                 break;
             }
-            if said.is_none_or(|said| said.elapsed() >= PREDECESSOR_SAID_EVERY) {
-                said = Some(Instant::now());
+            if last_log.is_none_or(|last_log| last_log.elapsed() >= PREDECESSOR_LOG_INTERVAL) {
+                last_log = Some(Instant::now());
                 for lease in &self.leases {
                     log_lease_wait(&self.left, lease, &why);
                 }

@@ -17,6 +17,8 @@ use madako_protocol::event::EventSink;
 use madako_protocol::feed::Task;
 use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
+use madako_protocol::latest::Subscriber;
+use madako_protocol::operations::OperationsState;
 use madako_protocol::placement::explainer::Explainer;
 use madako_protocol::placement::objects::Objects;
 use madako_protocol::ports::{Clock, HttpTransport};
@@ -54,6 +56,16 @@ pub struct ServiceOptions {
     pub operations: Operations,
     /// `None`: the instance runs no commands.
     pub host: Option<CommandRunner>,
+    /// Simulated machines; `None`: the configuration names the API server.
+    pub simulated: Option<SimulatedCluster>,
+}
+
+/// The cluster on simulated machines, on which no operation runs.
+#[derive(Clone)]
+pub struct SimulatedCluster {
+    pub kubernetes: Arc<dyn Kubernetes>,
+    /// The state that an operation runner would read on the nodes.
+    pub findings: Subscriber<Arc<OperationsState>>,
 }
 
 /// Runs the commands of repairs and backups.
@@ -240,6 +252,10 @@ impl Service {
         let transport: Arc<dyn HttpTransport> =
             Arc::new(ReqwestTransport::new().map_err(ServiceError::Transport)?);
         let store_port = Arc::clone(&store) as Arc<dyn Store>;
+        let seed = options.instance.seed;
+        let components =
+            operations::node_components(&options.operations, &store_port, Arc::clone(&clock), seed);
+        let control_plane = || operations::control_plane_port(&options.operations, &store_port, &components);
         let mut ports = Ports {
             store: Arc::clone(&store_port),
             registry: Arc::new(SabakanRegistry::new(Arc::clone(&transport))),
@@ -247,18 +263,21 @@ impl Service {
             events: Arc::new(journal) as Arc<dyn EventSink>,
             placement: None,
             operations: None,
-            kubernetes: match &options.kubernetes {
-                None => operations::control_plane_port(&options.operations, &store_port, Arc::clone(&clock)),
-                Some(access) => {
-                    let server = ApiServer::new(access, madako_kubernetes::Limits::default());
+            findings: options.simulated.as_ref().map(|simulated| simulated.findings.clone()),
+            kubernetes: match (&options.simulated, &options.kubernetes) {
+                (Some(simulated), _) => Some(Arc::clone(&simulated.kubernetes)),
+                (None, None) => control_plane().map(|port| port as Arc<dyn Kubernetes>),
+                (None, Some(access)) => {
+                    let limits = madako_kubernetes::Limits { seed, ..madako_kubernetes::Limits::default() };
+                    let server = ApiServer::new(access, limits);
                     Some(Arc::new(server.map_err(ServiceError::Kubernetes)?) as Arc<dyn Kubernetes>)
                 }
             },
             host,
         };
-        let seed = options.instance.seed;
+        let host = ports.host.as_ref();
         ports.operations =
-            operations::operations_ports(&options.operations, store_port, clock, ports.host.as_ref(), seed);
+            operations::operations_ports(&options.operations, store_port, clock, components, host, seed);
         let bound = BoundListener::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();
         options.instance.url = pages_url(http, &options.instance.host);

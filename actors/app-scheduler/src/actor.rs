@@ -27,8 +27,8 @@ use madako_protocol::actors::{CommitError, Committed, Failure, SchedulerMessage}
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::feed::{Task, forward_values, send_later};
 use madako_protocol::first_seen::FirstSeenTimes;
-use madako_protocol::gate::commit;
 use madako_protocol::latest::Subscriber;
+use madako_protocol::leader::commit;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::placement::follow::{FollowEvent, start_following};
 use madako_protocol::placement::objects::{FollowerGap, Objects};

@@ -116,7 +116,7 @@ impl DraftedChanges {
         resource: TypedResource<'_, T>,
         kind: WriteKind,
     ) -> Option<&mut T> {
-        self.object_mut(resource.stored, kind).and_then(T::of_mut)
+        self.object_mut(resource.stored, kind).and_then(T::from_object_mut)
     }
 
     pub(crate) fn delete(&mut self, stored: &Stored, kind: WriteKind) {

@@ -66,15 +66,15 @@ pub fn explain(
     let whole = recovered.as_ref().unwrap_or(input.snapshot);
     let kept = (!left_out.is_empty()).then(|| whole.clone().without(&left_out));
     let metrics = replaced.as_ref().or(input.metrics);
-    let asked = PassInput { snapshot: kept.as_ref().unwrap_or(whole), metrics, ..*input };
+    let what_if_input = PassInput { snapshot: kept.as_ref().unwrap_or(whole), metrics, ..*input };
     let decision = match replaced.is_none() && kept.is_none() {
-        true => pass.decide(&asked, key),
-        false => make_pass(&asked).decisions.remove(key),
+        true => pass.decide(&what_if_input, key),
+        false => make_pass(&what_if_input).decisions.remove(key),
     };
     let decision = decision.ok_or_else(unknown)?;
 
     // Candidates include the clusters that the question leaves out.
-    let shown = PassInput { snapshot: whole, ..asked };
+    let shown = PassInput { snapshot: whole, ..what_if_input };
     let going = gc::collect_garbage(shown.snapshot).mark;
     let mut values = MetricValues::new(shown.snapshot, shown.metrics, shown.config, shown.memory, shown.now);
     let mut scopes = Scopes::new(&shown, &going, &mut values);

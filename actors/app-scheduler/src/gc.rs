@@ -87,7 +87,7 @@ pub fn finish_deletion(object: &mut Object) -> bool {
 
 /// Removes a cluster from the owners of an application that is bound elsewhere.
 pub fn remove_owner(object: &mut Object, from: &ObjectKey) {
-    if Application::of(object).is_some() {
+    if Application::from_object(object).is_some() {
         object.metadata_mut().owners.retain(|owner| !owner.refers_to(from));
     }
 }

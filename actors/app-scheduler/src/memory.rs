@@ -90,7 +90,7 @@ impl Memory {
         for moves in made.iter().rev() {
             let count = moves.count.min(missing);
             missing -= count;
-            self.note(Moves { at: moves.at, count });
+            self.add_moves(Moves { at: moves.at, count });
         }
     }
 
@@ -109,10 +109,10 @@ impl Memory {
             }
             true
         });
-        self.note(Moves { at: now, count });
+        self.add_moves(Moves { at: now, count });
     }
 
-    fn note(&mut self, moves: Moves) {
+    fn add_moves(&mut self, moves: Moves) {
         match self.moves.last_mut() {
             _ if moves.count == 0 => {}
             Some(last) if last.at == moves.at => last.count += moves.count,

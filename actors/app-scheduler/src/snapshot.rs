@@ -77,7 +77,7 @@ impl Snapshot {
 
     /// Records the online state: a later change may hide it from the next pass.
     fn watch(&mut self, stored: &Stored) {
-        if let Some(cluster) = Cluster::of(&stored.object) {
+        if let Some(cluster) = Cluster::from_object(&stored.object) {
             let before = self.standings.get(&stored.key).copied();
             let standing = OnlineHistory::next(before, is_up(cluster.status.state), stored.mod_revision);
             self.standings.insert(stored.key.clone(), standing);
@@ -123,7 +123,7 @@ impl Snapshot {
     #[must_use]
     pub fn typed<T: Resource>(&self, key: &ObjectKey) -> Option<TypedResource<'_, T>> {
         let stored = self.get(key)?;
-        Some(TypedResource { stored, value: T::of(&stored.object)? })
+        Some(TypedResource { stored, value: T::from_object(&stored.object)? })
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Stored> {
@@ -136,7 +136,7 @@ impl Snapshot {
         self.objects
             .range(first..)
             .take_while(|(key, _)| key.kind == T::KIND)
-            .filter_map(|(_, stored)| Some(TypedResource { stored, value: T::of(&stored.object)? }))
+            .filter_map(|(_, stored)| Some(TypedResource { stored, value: T::from_object(&stored.object)? }))
     }
 
     #[must_use]

@@ -18,9 +18,9 @@ use madako_domain::state::ClusterState;
 use madako_protocol::actors::{ClusterMutation, Evidence, Failure, Mutation, PlannerMessage};
 use madako_protocol::event::{Event, EventSink, PlanBlockedBy};
 use madako_protocol::feed::{Task, forward_values, send_later};
-use madako_protocol::gate::commit;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::Subscriber;
+use madako_protocol::leader::commit;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::operations::OperationsState;
 use madako_protocol::ports::Clock;
@@ -179,7 +179,7 @@ impl Actor for Planner {
                 Some(handled)
             }
             PlannerMessage::Observed(new, handled) => {
-                state.wake_when_stale(&myself, new.seen);
+                state.wake_when_stale(&myself, new.received);
                 state.observation = Some(new);
                 Some(handled)
             }
@@ -201,13 +201,17 @@ impl PlannerState {
     async fn plan(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>) {
         let considered = self.evaluate_inputs();
         let obstacles = self.new_obstacles(&considered);
-        self.act(myself, considered).await;
+        self.handle_evaluation(myself, considered).await;
         if let Some(mutation) = obstacles {
             self.note(myself, mutation).await;
         }
     }
 
-    async fn act(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>, considered: InputEvaluation) {
+    async fn handle_evaluation(
+        &mut self,
+        myself: &ActorRef<Envelope<PlannerMessage>>,
+        considered: InputEvaluation,
+    ) {
         match considered {
             InputEvaluation::Behind => {}
             InputEvaluation::Blocked(why) => {
@@ -326,16 +330,16 @@ impl PlannerState {
         state: &ClusterState,
         observation: &Observation,
     ) -> Option<PlanBlockedBy> {
-        let asked = observation.query;
-        if state.revision_of(keys::SABAKAN_URL) != asked.url
-            || state.revision_of(keys::SABAKAN_VARIABLES) != asked.variables
+        let query = observation.query;
+        if state.revision_of(keys::SABAKAN_URL) != query.url
+            || state.revision_of(keys::SABAKAN_VARIABLES) != query.variables
         {
             return Some(PlanBlockedBy::OtherQuery);
         }
         if let Some(guard) = &observation.held {
             return Some(PlanBlockedBy::Held(guard.clone()));
         }
-        let age = observation.seen.elapsed();
+        let age = observation.received.elapsed();
         let stale = age > self.given.interval * STALE_AFTER_POLLS;
         (stale && !is_planted(Canary::StaleObservationPlanned)).then_some(PlanBlockedBy::Stale { age })
     }

@@ -20,7 +20,7 @@ pub fn plan_table(plan: &Plan, layout: TableLayout) -> String {
 #[must_use]
 pub fn error_table(error: &PlanError, layout: TableLayout) -> String {
     let mut text =
-        format!("No plan can be made ({}): {}.\n", error.kind.name(), escape_unprintable(&error.message));
+        sentence(&format!("No plan can be made ({}): {}.", error.kind.name(), error.message), layout);
     push_block(&mut text, reason_rows(error.reasons.iter()), layout);
     text
 }
@@ -45,18 +45,17 @@ pub fn end_table(made: usize, end: &WhatIfEnd, layout: TableLayout) -> String {
         plans => format!("After {plans} plans: "),
     };
     match end {
-        WhatIfEnd::AtRest => format!("{made}nothing is left to do.\n"),
+        WhatIfEnd::AtRest => sentence(&format!("{made}nothing is left to do."), layout),
         WhatIfEnd::NoPlan(error) => {
-            let mut text = format!(
-                "{made}no plan can be made ({}): {}.\n",
-                error.kind.name(),
-                escape_unprintable(&error.message)
-            );
+            let why = format!("{made}no plan can be made ({}): {}.", error.kind.name(), error.message);
+            let mut text = sentence(&why, layout);
             let failed = error.reasons.iter().filter(|reason| reason.outcome == Outcome::Failed);
             push_block(&mut text, reason_rows(failed), layout);
             text
         }
-        WhatIfEnd::NeverAtRest { plans } => format!("{made}{}.\n", describe_endless_planning(*plans)),
+        WhatIfEnd::NeverAtRest { plans } => {
+            sentence(&format!("{made}{}.", describe_endless_planning(*plans)), layout)
+        }
     }
 }
 
@@ -111,6 +110,11 @@ fn reason_rows<'a>(reasons: impl Iterator<Item = &'a Reason>) -> Vec<Vec<String>
         ])
     });
     std::iter::once(heading).chain(rows).collect()
+}
+
+/// A sentence in as many lines as the layout gives it.
+fn sentence(words: &str, layout: TableLayout) -> String {
+    layout(vec![format_row([words])])
 }
 
 fn format_row<const N: usize>(cells: [&str; N]) -> Vec<String> {

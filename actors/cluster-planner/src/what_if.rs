@@ -92,7 +92,7 @@ pub fn max_plans(machines: usize, nodes: usize) -> usize {
 
 /// Selectors without a matching machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no machine in the list matches {}", join_selectors(.0))]
+#[error("no machine in the list matches {}: name an IPv4 address, rack or role of the list", join_selectors(.0))]
 pub struct UnmatchedSelectors(pub Vec<MachineSelector>);
 
 fn join_selectors(selectors: &[MachineSelector]) -> String {

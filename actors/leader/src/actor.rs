@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use tracing::info_span;
 
 use self::owner::{claim_placement, show_ownership};
-use self::placement::PlacementGate;
+use self::placement::PlacementAccess;
 use crate::limits::{RESIGN_DEADLINE, START_RETRY};
 use crate::prepare::{PreparedTransaction, prepare_epoch};
 use crate::repair;
@@ -56,7 +56,7 @@ pub struct LeaderArguments {
     pub state: Publisher<Arc<ClusterState>>,
     pub reign: Arc<dyn EpochActorsControl>,
     /// `None`: this instance does not decide about placement.
-    pub placement: Option<PlacementGate>,
+    pub placement: Option<PlacementAccess>,
 }
 
 pub struct Leader;
@@ -149,9 +149,9 @@ impl Actor for Leader {
             forward_events(events, myself.clone(), LeaderMessage::Campaign),
             forward_events(watch, myself.clone(), LeaderMessage::Watch),
         ];
-        if let Some(gate) = &given.placement {
-            show_ownership(gate, &Ownership::Unknown);
-            pumps.push(forward_events(gate.root.watch(ownership::KEY), myself, LeaderMessage::Owner));
+        if let Some(access) = &given.placement {
+            show_ownership(access, &Ownership::Unknown);
+            pumps.push(forward_events(access.root.watch(ownership::KEY), myself, LeaderMessage::Owner));
         }
         Ok(LeaderState {
             given,
@@ -281,7 +281,7 @@ impl LeaderState {
             }
             // Cluster keeping does not wait for placement: a failed claim is retried later.
             let placement = match &given.placement {
-                Some(gate) => claim_placement(gate, &given, &epoch).await,
+                Some(access) => claim_placement(access, &given, &epoch).await,
                 None => Ownership::Unknown,
             };
             // The leader is gone: no reign begins.
@@ -300,7 +300,7 @@ impl LeaderState {
             self.reigning = true;
             self.set_ownership(placement);
             self.given.reign.begin(&own);
-            self.settle(myself);
+            self.update_ownership(myself);
         }
     }
 
@@ -436,11 +436,11 @@ impl LeaderState {
         let state = || self.given.state.newest().ok_or(CommitError::StoreUnread { what });
         let transaction = match mutation {
             Mutation::Cluster(planned) => {
-                let seen = SeenValues {
+                let present = SeenValues {
                     status_lease: self.entries.get(keys::STATUS).map(|entry| entry.lease),
                     choices: self.entries.get(keys::CHOICES),
                 };
-                cluster_transaction(epoch, planned, &state()?.repair, seen, self.given.clock.now())?
+                cluster_transaction(epoch, planned, &state()?.repair, present, self.given.clock.now())?
             }
             Mutation::Guard { state, revision } => {
                 kept_transaction(epoch, keys::REMOVAL_GUARD, state.as_ref(), *revision)?
@@ -460,12 +460,17 @@ impl LeaderState {
                 kept_transaction(epoch, keys::ETCD_BACKUP, Some(record), *revision)?
             }
             Mutation::Placement(change) => {
-                let gate = self.given.placement.as_ref().ok_or(CommitError::PlacementElsewhere { what })?;
-                let stored = |key: &_| gate.objects.get(key);
-                let transaction =
-                    placement::placement_transaction(epoch, &gate.prefix, &self.ownership, change, &stored)?;
-                let fence = ownership::ownership_fence(&gate.prefix, epoch);
-                return Ok(SentTransaction { store: Arc::clone(&gate.root), fence, transaction });
+                let access = self.given.placement.as_ref().ok_or(CommitError::PlacementElsewhere { what })?;
+                let stored = |key: &_| access.objects.get(key);
+                let transaction = placement::placement_transaction(
+                    epoch,
+                    &access.prefix,
+                    &self.ownership,
+                    change,
+                    &stored,
+                )?;
+                let fence = ownership::ownership_fence(&access.prefix, epoch);
+                return Ok(SentTransaction { store: Arc::clone(&access.root), fence, transaction });
             }
         };
         Ok(SentTransaction {

@@ -14,6 +14,6 @@ mod prepare;
 mod repair;
 mod transaction;
 
-pub use actor::placement::PlacementGate;
+pub use actor::placement::PlacementAccess;
 pub use actor::{EpochActorsControl, Leader, LeaderArguments, METRICS};
 pub use transaction::{LastPlan, MOST_CHANGES_KEPT, MOST_REASONS_KEPT};

@@ -52,7 +52,7 @@ pub(crate) fn cluster_transaction(
     epoch: &Epoch,
     mutation: &ClusterMutation,
     repairs: &RepairQueue,
-    seen: SeenValues<'_>,
+    present: SeenValues<'_>,
     now: OffsetDateTime,
 ) -> Result<Transaction, CommitError> {
     let ClusterMutation { plan, template_revision, basis, evidence } = mutation;
@@ -80,12 +80,12 @@ pub(crate) fn cluster_transaction(
         put_json(keys::LAST_PLAN, &last_plan(plan, epoch, now)?, 0)?,
     ];
     // Choices that cannot be read explain nothing, and new ones take their place.
-    let known: Option<Choices> = seen.choices.and_then(|entry| serde_json::from_slice(&entry.value).ok());
+    let known: Option<Choices> = present.choices.and_then(|entry| serde_json::from_slice(&entry.value).ok());
     let choices = choices_after(known.clone().unwrap_or_default(), plan, cluster, now);
     if known.as_ref() != Some(&choices) {
         writes.push(put_json(keys::CHOICES, &choices, 0)?);
     }
-    if seen.status_lease != Some(epoch.lease) {
+    if present.status_lease != Some(epoch.lease) {
         // The operation runner, if there is one, replaces the phase after its next pass.
         writes.push(status_write(epoch, &OperationPhase::Completed, now)?);
     }
@@ -255,8 +255,8 @@ mod tests {
     }
 
     fn judged(mutation: &ClusterMutation, status_lease: Option<i64>) -> Result<Transaction, CommitError> {
-        let seen = SeenValues { status_lease, ..SeenValues::default() };
-        cluster_transaction(&epoch(), mutation, &RepairQueue::default(), seen, NOW)
+        let present = SeenValues { status_lease, ..SeenValues::default() };
+        cluster_transaction(&epoch(), mutation, &RepairQueue::default(), present, NOW)
     }
 
     fn planned(observed: &[&str]) -> ClusterMutation {
@@ -340,9 +340,9 @@ mod tests {
         let gone = stored(r#"{"gone":{"at":"2026-01-01T00:00:00Z","why":"once"}}"#);
         let kept = stored(r#"{"a":{"at":"2026-01-01T00:00:00Z","why":"once"}}"#);
         let after = |entry| {
-            let seen = SeenValues { choices: Some(entry), ..SeenValues::default() };
+            let present = SeenValues { choices: Some(entry), ..SeenValues::default() };
             let transaction =
-                cluster_transaction(&epoch(), &planned(&["a", "b"]), &RepairQueue::default(), seen, NOW)
+                cluster_transaction(&epoch(), &planned(&["a", "b"]), &RepairQueue::default(), present, NOW)
                     .unwrap();
             written(&transaction)
                 .get(keys::CHOICES)
@@ -405,10 +405,10 @@ mod tests {
 
     #[test]
     fn no_machine_joins_the_control_plane_as_its_second_node_under_repair() {
-        let gate = |repairs: &RepairQueue| {
+        let commit = |repairs: &RepairQueue| {
             cluster_transaction(&epoch(), &promoting(), repairs, SeenValues::default(), NOW)
         };
-        let CommitError::Invariant { violations } = gate(&repairs(&["b", "a"])).unwrap_err() else {
+        let CommitError::Invariant { violations } = commit(&repairs(&["b", "a"])).unwrap_err() else {
             panic!()
         };
         assert_eq!(violations.len(), 1);
@@ -417,7 +417,7 @@ mod tests {
             "{}",
             violations[0]
         );
-        assert!(gate(&repairs(&["b"])).is_ok());
+        assert!(commit(&repairs(&["b"])).is_ok());
     }
 
     #[test]

@@ -11,8 +11,8 @@ use madako_domain::host_key::{HostKey, PinnedKey, pinned_for};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Mutation, NodeMessage};
 use madako_protocol::feed::{Task, send_later};
-use madako_protocol::gate::commit;
 use madako_protocol::latest::Subscriber;
+use madako_protocol::leader::commit;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::node::{Connection, NodeConnection, NodeDriver, NodeError, NodeTarget};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -55,7 +55,7 @@ pub struct NodeArguments {
     pub serial: String,
     pub host_keys: HostKeyPolicy,
     /// `None`: this instance only observes and pins no key.
-    pub gate: Option<PinnedKeyWriter>,
+    pub key_writer: Option<PinnedKeyWriter>,
     pub driver: Arc<dyn NodeDriver>,
     /// The pinned keys.
     pub state: Subscriber<Arc<ClusterState>>,
@@ -73,6 +73,8 @@ pub struct NodeState {
     /// Number of the newest attempt to connect.
     attempt: u64,
     backoff: Backoff,
+    /// The error of the last attempt to connect; `None`: it succeeded.
+    failed: Option<NodeError>,
     chance: ChaCha8Rng,
     /// Requests that wait for the end of the attempt to connect.
     early: Vec<Request>,
@@ -116,6 +118,7 @@ impl Actor for Node {
             attempt: 0,
             backoff: Backoff::default(),
             chance,
+            failed: None,
             early: Vec::new(),
             queue: VecDeque::new(),
             acting: None,
@@ -148,7 +151,7 @@ impl Actor for Node {
             }
             NodeMessage::Acted => {
                 state.acting = None;
-                state.act();
+                state.begin_next_action();
             }
         }
         Ok(())
@@ -195,8 +198,13 @@ impl NodeState {
                         offered: offered.fingerprint,
                     }),
                     None => {
-                        match self.given.gate.clone().filter(|_| self.given.host_keys == HostKeyPolicy::Pin) {
-                            Some(gate) => self.start_pinning(gate, offered, connection),
+                        match self
+                            .given
+                            .key_writer
+                            .clone()
+                            .filter(|_| self.given.host_keys == HostKeyPolicy::Pin)
+                        {
+                            Some(key_writer) => self.start_pinning(key_writer, offered, connection),
                             None => self.accept_requests(connection),
                         }
                     }
@@ -214,12 +222,13 @@ impl NodeState {
             _ => "failed",
         };
         madako_node_connections_total(outcome).increment(1);
+        self.failed = Some(error.clone());
         self.reject_requests(error);
     }
 
     fn start_pinning(
         &mut self,
-        gate: PinnedKeyWriter,
+        key_writer: PinnedKeyWriter,
         host_key: HostKey,
         connection: Arc<dyn NodeConnection>,
     ) {
@@ -238,7 +247,7 @@ impl NodeState {
         self.link = LinkState::Pinning {
             connection,
             _commit: Task::start_anew(async move {
-                let failed = commit(&gate.leader, gate.epoch, mutation).await.err();
+                let failed = commit(&key_writer.leader, key_writer.epoch, mutation).await.err();
                 let failed = failed.map(|error| error.to_string());
                 // The actor is gone: its successor connects again.
                 let _ = myself.cast(NodeMessage::Pinned { number, failed }.into());
@@ -260,6 +269,7 @@ impl NodeState {
 
     fn accept_requests(&mut self, connection: Arc<dyn NodeConnection>) {
         madako_node_connections_total("connected").increment(1);
+        self.failed = None;
         let (number, myself) = (self.attempt, self.myself.clone());
         let watched = Arc::clone(&connection);
         let watch = Task::start_anew(async move {
@@ -297,6 +307,12 @@ impl NodeState {
                 let why = format!("{MAX_WAITING} requests wait already");
                 request.refuse(NodeError::Unreachable { address: self.given.address.clone(), why });
             }
+            // A dead node does not delay the collection of all others by each attempt to reach it.
+            (LinkState::Connecting { .. }, request @ Request::Observe { .. }) if self.failed.is_some() => {
+                if let Some(error) = &self.failed {
+                    request.refuse(error.clone());
+                }
+            }
             (LinkState::Connecting { .. } | LinkState::Pinning { .. }, request) => self.early.push(request),
             (LinkState::Up { connection, has_answered, .. }, request @ Request::Observe { .. }) => {
                 let (connection, has_answered) = (Arc::clone(connection), Arc::clone(has_answered));
@@ -308,13 +324,13 @@ impl NodeState {
             }
             (LinkState::Up { .. }, request @ Request::Act { .. }) => {
                 self.queue.push_back(request);
-                self.act();
+                self.begin_next_action();
             }
         }
     }
 
     /// Begins the next action, unless one runs.
-    fn act(&mut self) {
+    fn begin_next_action(&mut self) {
         let LinkState::Up { connection, has_answered, .. } = &self.link else { return };
         if self.acting.as_ref().is_some_and(|acting| !acting.has_ended()) {
             return;

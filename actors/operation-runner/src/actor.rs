@@ -11,6 +11,7 @@ mod decide;
 pub(crate) mod execute;
 pub(crate) mod kubernetes;
 mod objects;
+mod rest;
 mod restore_commands;
 mod rotation;
 mod show;
@@ -26,6 +27,7 @@ use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
 use madako_domain::repair::change::RepairChange;
+use madako_domain::resource::ResourceKey;
 use madako_domain::rollout::Rollout;
 use madako_domain::state::ClusterState;
 use madako_domain::status::OperationPhase;
@@ -37,9 +39,9 @@ use madako_protocol::etcd::EtcdCluster;
 use madako_protocol::event::EventSink;
 use madako_protocol::feed::{Task, forward_values, send_later};
 use madako_protocol::first_seen::FirstSeenTimes;
-use madako_protocol::gate::commit;
 use madako_protocol::kubernetes_secrets::KubernetesSecrets;
 use madako_protocol::latest::{Publisher, Subscriber};
+use madako_protocol::leader::commit;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::operations::OperationsState;
 use madako_protocol::ports::Clock;
@@ -49,6 +51,7 @@ use tokio::time::Instant;
 use self::api_load::{ApiLoad, measure_later};
 use self::collect::{FleetQuestion, observe, shows_data};
 use self::execute::Executor;
+use self::rest::KeptAnswers;
 use self::wave_watch::WaveWatch;
 use self::workflow::Announced;
 use crate::backing_off::BackingOff;
@@ -83,8 +86,9 @@ madako_protocol::declare_metrics! {
     gauge madako_etcd_fault_since_timestamp_seconds(state) in Seconds
         "Unix time since which the cluster's etcd has no majority (`no-majority`), members that are `out-of-sync`, \
          or control plane nodes that are no members (`missing`), as far as this leader knows; 0 if it is not so.";
-    gauge madako_etcd_certificates_end_timestamp_seconds() in Seconds
-        "Unix time at which the first certificate on a reachable control plane node ends; 0 if none can be read.";
+    gauge madako_certificates_end_timestamp_seconds(of) in Seconds
+        "Unix time at which the first certificate on a reachable node ends; 0 if none can be read. `of`: `etcd`, or \
+         `kubernetes` (of components that run; 0 while `kubernetes.mode` is `off`).";
     gauge madako_nodes_with_unreadable_certificates()
         "Reachable nodes with a certificate that the service cannot read, and so never renews: the server or peer \
          certificate of a running member of etcd, or, unless `kubernetes.mode` is `off`, a certificate of a running \
@@ -175,6 +179,9 @@ pub struct RunnerState {
     objects: ObjectFailures,
     /// The last collection lacks objects that were applied since.
     is_thinned: bool,
+    kept: KeptAnswers,
+    /// The objects that the collection under way does not read.
+    left_out: BTreeSet<ResourceKey>,
     /// Node objects outside of the cluster, with the time since which there are no others.
     surplus: Option<(BTreeSet<String>, Instant)>,
     /// The watch over the nodes of the present wave.
@@ -186,7 +193,7 @@ pub struct RunnerState {
     rollout: Option<Rollout>,
     /// The change of the requested drains after the newest decision; `None`: there is none.
     drains: Option<RepairChange>,
-    /// Times since which API servers answer to each health check, by address.
+    /// Times since which API servers answer to each health check, by address: those that passed the gate after their start.
     serving_since: BTreeMap<String, Instant>,
     /// Held operations of the last event.
     held: Vec<String>,
@@ -256,6 +263,8 @@ impl Actor for Runner {
             resources: Arc::default(),
             objects: ObjectFailures::default(),
             is_thinned: false,
+            kept: KeptAnswers::default(),
+            left_out: BTreeSet::new(),
             surplus: None,
             watch: WaveWatch::default(),
             load: ApiLoad::default(),
@@ -292,10 +301,13 @@ impl Actor for Runner {
                 state.tick();
                 None
             }
-            RunnerMessage::Collected { number, collected } => {
+            RunnerMessage::Collected { number, mut collected } => {
                 if number != state.collection {
                     return Ok(());
                 }
+                let left_out = std::mem::take(&mut state.left_out);
+                let answers = collected.kubernetes.as_mut().and_then(|answers| answers.objects.as_mut());
+                state.kept.complete(number, &left_out, answers);
                 if let Some((since, _)) = state.collecting.take() {
                     madako_operations_collect_seconds().record(since.elapsed());
                     if let Some(ready) = &collected.authorities {
@@ -490,7 +502,10 @@ impl RunnerState {
         self.collection += 1;
         self.asking = None;
         let (number, myself) = (self.collection, self.myself.clone());
-        let question = FleetQuestion::new(inputs, self.seen_data, self.refused);
+        let passed = self.serving_since.keys().cloned().collect();
+        let mut question = FleetQuestion::new(inputs, self.seen_data, self.refused, passed);
+        self.left_out = self.objects_left_out(&question.object_keys());
+        question.leave_out(&self.left_out);
         let prefix = self.given.nodes.clone();
         let ports = self.given.ports.clone();
         let task = Task::start_anew(async move {

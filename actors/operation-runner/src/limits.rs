@@ -20,6 +20,15 @@ pub(crate) const RANK_HOLD: Duration = Duration::from_secs(30);
 pub(crate) const MAX_NODE_CHANGES: usize = 100;
 /// Objects that are read at the same time: an API server answers some thousands of small reads a second.
 pub(crate) const MOST_READS: usize = 16;
+/// Restarted containers that the state of a node names: enough to find the pods of one application.
+pub(crate) const MOST_CONTAINERS_SHOWN: usize = 3;
+/// Configuration files of a component whose comparison is kept: those of some releases and settings of a fleet.
+pub(crate) const MAX_KNOWN_FILES: usize = 64;
+/// Objects that a pass reads while nothing is to be done, at least. With the health checks, leases and versions of five API
+/// servers, and their measurements every 10 s, a service at rest sends fewer than 60 requests in a minute.
+pub(crate) const LEAST_REST_READS: usize = 6;
+/// Passes within which each object is read while nothing is to be done: ten minutes with the default interval.
+pub(crate) const REST_PASSES: usize = 10;
 /// Time for the reads of all objects: the answers of a slow API server to a thousand resources still fit.
 pub(crate) const OBJECTS_DEADLINE: Duration = Duration::from_secs(60);
 /// Least pause before the next look at objects that wait. A controller manager begins its work some seconds after its
@@ -39,6 +48,11 @@ pub(crate) const COMMAND_LOST: Duration = Duration::from_secs(32 * 60);
 pub(crate) const WAIT_TRIES: u32 = 10;
 /// Pause between these attempts, as in CKE.
 pub(crate) const WAIT_PAUSE: Duration = Duration::from_secs(2);
+/// Checks that an API server passes after its start before it counts as healthy, and its address as ready. Each asks whether it is
+/// ready and reads from etcd: a server that ends soon after its start passes one of them at most.
+pub(crate) const GATE_CHECKS: u32 = 3;
+/// Pause between two of them.
+pub(crate) const GATE_PAUSE: Duration = Duration::from_secs(1);
 /// Time for which all other API servers are healthy before one restarts: rivers check their upstreams every 20 s, and take a
 /// server back only then.
 pub const API_SETTLED: Duration = Duration::from_secs(25);

@@ -73,12 +73,12 @@ pub struct Operation {
     /// Invariant I2 does not judge it: an operator asked for it with `madako etcd restart` or `madako etcd restore`, or it
     /// stops members of before a restore.
     #[serde(skip)]
-    pub asked: bool,
+    pub is_requested: bool,
 }
 
 impl Operation {
     pub(crate) fn new(name: OperationName, targets: Vec<String>, commands: Vec<Command>) -> Self {
-        Self { name, targets, commands, asked: false }
+        Self { name, targets, commands, is_requested: false }
     }
 
     /// True if the authorities must issue certificates for it.
@@ -257,7 +257,7 @@ impl CommandMaker<'_> {
         let mut operation = self.restart(target);
         operation.commands.retain(|command| !matches!(command, Command::WaitEtcdSync { .. }));
         operation.commands.push(wait(&operation.targets));
-        Operation { asked: true, ..operation }
+        Operation { is_requested: true, ..operation }
     }
 
     /// Restores a snapshot on the target. `stopped` are the nodes with a container of etcd. A restore that is under way does
@@ -278,7 +278,7 @@ impl CommandMaker<'_> {
         }
         commands.extend([Command::StopEtcdMembers { nodes: stopped }, Command::UseSnapshot { path, id }]);
         commands.extend(run_restored(&targets));
-        Operation { asked: true, ..Operation::new(OperationName::EtcdRestore, targets, commands) }
+        Operation { is_requested: true, ..Operation::new(OperationName::EtcdRestore, targets, commands) }
     }
 
     /// The rest of a restore whose data are in their place: it stops nothing.

@@ -80,8 +80,8 @@ pub(crate) fn begin(
         state.repair.require_unchanged_records().into_iter().chain([state.require_unchanged(keys::CLUSTER)]);
     let mut writes = vec![RepairWrite::Record(record)];
     if matches!(operation.name, OperationName::EtcdStart | OperationName::EtcdRestart) {
-        let asked = operation.targets.iter().filter(|target| state.restarts.contains_key(*target));
-        writes.extend(asked.map(|address| RepairWrite::RestartTaken { address: address.clone() }));
+        let requested = operation.targets.iter().filter(|target| state.restarts.contains_key(*target));
+        writes.extend(requested.map(|address| RepairWrite::RestartTaken { address: address.clone() }));
     }
     Some((RepairChange { what: "operation-begin", conditions: conditions.collect(), writes }, step))
 }

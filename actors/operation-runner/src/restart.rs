@@ -14,10 +14,10 @@ const NAME: OperationName = OperationName::EtcdRestart;
 /// Restarts one member that runs. The operator decided that etcd may stop, so neither other nodes nor the state of etcd
 /// matter: a restart may be all that a member needs.
 pub(crate) fn restart_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
-    let asked = view
+    let requested = view
         .control_plane_nodes()
         .filter(|node| view.input.restarts.contains(node.address) && node.status.runs(Container::Etcd));
-    let targets = view.select_usable_nodes(NAME, &[OperationNeed::Volume], asked, held);
+    let targets = view.select_usable_nodes(NAME, &[OperationNeed::Volume], requested, held);
     let target = targets.first()?.clone();
     if let Some(reason) = view.older_image() {
         held.push(Held { what: NAME, reason, targets });

@@ -32,7 +32,7 @@ pub(crate) fn stop_stale_members(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         view.nodes.iter().filter(|node| view.is_stale(node.address) && node.status.runs(Container::Etcd));
     let targets = view.select_usable_nodes(name, &[], running, held);
     let stop = Operation {
-        asked: true,
+        is_requested: true,
         ..single_command_operation(name, targets, Command::KillContainers(Container::Etcd))
     };
     (!stop.targets.is_empty()).then_some((OperationPhase::StopControlPlane, vec![stop]))

@@ -112,31 +112,31 @@ pub(crate) fn describe_nodes(input: &Input<'_>, around: &StoryContext<'_>) -> No
     }
     let rivers = (wanted::rivers_parameters(input.cluster), wanted::etcd_rivers(input.cluster));
     let nodes = input.cluster.nodes.iter().zip(&view.nodes);
-    let story = |(node, seen): (&Node, &NodeView<'_>)| {
-        let member = view.members.iter().find(|member| member.address == seen.address);
+    let story = |(node, node_view): (&Node, &NodeView<'_>)| {
+        let member = view.members.iter().find(|member| member.address == node_view.address);
         let pinned = around.state.host_keys.get(&node.address);
         let story = NodeStory {
             hostname: node.hostname.clone(),
             control_plane: node.control_plane,
-            reachable: seen.status.reachable,
-            since: (around.since)(seen.address, seen.status.reachable),
-            error: around.errors.get(seen.address).cloned(),
+            reachable: node_view.status.reachable,
+            since: (around.since)(node_view.address, node_view.status.reachable),
+            error: around.errors.get(node_view.address).cloned(),
             host_key: pinned.map(|(pinned, _)| PinnedStory {
                 fingerprint: pinned.host_key.fingerprint.clone(),
                 pinned_at: pinned.pinned_at,
             }),
-            containers: container_stories(&view, seen, &rivers),
+            containers: container_stories(&view, node_view, &rivers),
             etcd: member.map(|it| MemberStory {
                 id: it.member.id.to_string(),
                 learner: it.member.learner,
                 in_sync: it.member.in_sync,
                 version: it.member.version.as_ref().map(ToString::to_string),
             }),
-            certificates: certificate_stories(&view, seen),
-            unreadable_certificates: list_unreadable_parts(&view, seen),
-            stale: view.is_stale(seen.address),
-            backing_off: seen.backs_off,
-            held: held.get(seen.address).cloned().unwrap_or_default(),
+            certificates: certificate_stories(&view, node_view),
+            unreadable_certificates: list_unreadable_parts(&view, node_view),
+            stale: view.is_stale(node_view.address),
+            backing_off: node_view.backs_off,
+            held: held.get(node_view.address).cloned().unwrap_or_default(),
         };
         (node.address.clone(), story)
     };

@@ -108,16 +108,16 @@ async fn kubernetes_versions(
             .ok_or_else(|| format!("the image {image} names no version of Kubernetes: {output:.100}"))
     };
     for (image, (address, _)) in images {
-        let asked = ask_node(access, address, &version_question(image)).await;
-        match asked.and_then(|output| read(image, output)) {
+        let output = ask_node(access, address, &version_question(image)).await;
+        match output.and_then(|output| read(image, output)) {
             Ok(version) => drop(versions.insert(image.to_owned(), version)),
             Err(why) => errors.push((address.to_owned(), why)),
         }
     }
     if !versions.contains_key(wanted) {
-        let asked = ask_control_plane(access, cluster, status, &version_question(wanted)).await;
+        let output = ask_control_plane(access, cluster, status, &version_question(wanted)).await;
         // A node that lacks the image is not an error: the first operation pulls it.
-        if let Ok(version) = asked.and_then(|output| read(wanted, output)) {
+        if let Ok(version) = output.and_then(|output| read(wanted, output)) {
             versions.insert(wanted.to_owned(), version);
         }
     }

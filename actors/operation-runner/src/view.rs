@@ -2,6 +2,7 @@
 //! etcd.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use madako_domain::containers::{Container, ServiceParams};
@@ -9,6 +10,8 @@ use madako_domain::node_status::{EtcdMember, NodeStatus};
 
 use crate::held::{Held, Reason};
 use crate::input::Input;
+use crate::kubernetes::row::status;
+use crate::kubernetes::status::KubernetesStatus;
 use crate::operation::{CommandMaker, Operation, OperationName};
 use crate::wanted;
 
@@ -73,6 +76,7 @@ pub(crate) struct View<'a> {
     pub(crate) control_plane: Vec<String>,
     /// The members in the order of their addresses; none if etcd does not answer.
     pub(crate) members: Vec<MemberView<'a>>,
+    kubernetes: OnceCell<KubernetesStatus>,
 }
 
 impl<'a> View<'a> {
@@ -94,7 +98,13 @@ impl<'a> View<'a> {
             input,
             nodes,
             members,
+            kubernetes: OnceCell::new(),
         }
+    }
+
+    /// The state of Kubernetes' containers, which several rows use.
+    pub(crate) fn kubernetes_status(&self) -> &KubernetesStatus {
+        self.kubernetes.get_or_init(|| status(self.input))
     }
 
     pub(crate) fn control_plane_nodes(&self) -> impl Iterator<Item = &NodeView<'a>> {

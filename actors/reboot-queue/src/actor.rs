@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use madako_domain::reboot::RebootSettings;
 use madako_domain::repair::change::RepairChange;
-use madako_domain::repair::command::{CommandEnd, HowEnded};
+use madako_domain::repair::command::{CommandEnd, CommandOutcome};
 use madako_domain::state::ClusterState;
 use madako_effects::{
     Action as Does, EffectEvent, EffectRunner, Evidence, Permits, RemainingEffect, Workflow, command_end,
@@ -217,12 +217,12 @@ impl RebootState {
         let Some(state) = newest else { return };
         self.answers.follow(&state);
         self.clear(&state);
-        if self.settle(&state) {
+        if self.record_conclusion(&state) {
             return;
         }
         let actions = self.next_actions(&state);
         self.report_obstacles(&actions);
-        if !actions.iter().any(|next| self.act(&state, next))
+        if !actions.iter().any(|next| self.perform_due_action(&state, next))
             && let Some(change) = transition::show_running(&state)
         {
             self.write(&state, change, None, String::new(), None);
@@ -266,14 +266,14 @@ impl RebootState {
     }
 
     /// Records ended commands before any other decision. Returns whether that used this pass's transaction.
-    fn settle(&mut self, state: &Arc<ClusterState>) -> bool {
+    fn record_conclusion(&mut self, state: &Arc<ClusterState>) -> bool {
         self.resolve(state);
         let now = self.given.clock.now();
         if let Some((command, conclusion)) = self.effects.conclusion() {
             let (command, end) = (command.clone(), command_end(conclusion));
             match transition::end_command(&state.repair, command.record, &end, now) {
                 Some(change) => {
-                    let failed = end.how != HowEnded::Succeeded;
+                    let failed = end.how != CommandOutcome::Succeeded;
                     let on = (state.revision, Instant::now());
                     let Some(action) = self.effects.record(change, None, on.0, on.1) else { return true };
                     self.writing = Some(ChangeInFlight {
@@ -318,7 +318,7 @@ impl RebootState {
     }
 
     /// Performs the due action of an entry. Returns whether there was one.
-    fn act(&mut self, state: &Arc<ClusterState>, next: &NextAction) -> bool {
+    fn perform_due_action(&mut self, state: &Arc<ClusterState>, next: &NextAction) -> bool {
         if next.blocked_by.is_some() || self.suspended.contains(&next.index) {
             return false;
         }

@@ -196,7 +196,8 @@ fn find_obstacles(view: &View<'_>, queue: &Queue<'_>) -> Vec<Obstacle> {
     let mut obstacles = view.obstacles();
     for item in queue.queue.reboots.values() {
         if view.is_overdue(&item.value) && queue.is_control_plane(&item.value.node) {
-            obstacles.push(BlockedBy::BootOverdue { since: view.since(&item.value), keeps_slot: true });
+            obstacles
+                .push(BlockedBy::BootOverdue { since: view.transition_time(&item.value), keeps_slot: true });
         }
     }
     obstacles.iter().map(|found| Obstacle { name: found.name(), why: found.to_string() }).collect()
@@ -247,7 +248,7 @@ impl RebootTimes<'_> {
         };
         let begun = entries.filter(holds).map(|(index, entry)| {
             let all = if entry.status == RebootStatus::Draining { drain + boot } else { boot };
-            let passed = Duration::try_from(self.now - self.view.since(entry)).unwrap_or_default();
+            let passed = Duration::try_from(self.now - self.view.transition_time(entry)).unwrap_or_default();
             let node = entry.node.clone();
             let is_control_plane = self.queue.is_control_plane(&node);
             let ends = Duration::from_secs(all).saturating_sub(passed);

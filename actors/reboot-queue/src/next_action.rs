@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use madako_domain::record::format_time;
 use madako_json::named;
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantNames};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use crate::limits::MAX_SHOWN;
 
@@ -219,7 +219,7 @@ impl fmt::Display for BlockedBy {
             Self::SameNode { index } => write!(f, "entry {index} of the same node comes first"),
             Self::BackOff { until, count } => {
                 let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
-                write!(f, "draining was aborted {times}; the next attempt is at {}", moment(*until))
+                write!(f, "draining was aborted {times}; the next attempt is at {}", format_time(*until))
             }
             Self::ControlPlaneBusy { address } => {
                 write!(f, "the control plane node {address} is drained, reboots or is repaired")
@@ -232,7 +232,7 @@ impl fmt::Display for BlockedBy {
                 f,
                 "the nodes of the entries {} did not boot in time: repair them or cancel their entries, or let the \
                  queue go on without them (madako reboot-queue release)",
-                listed(indexes.iter())
+                join_shortened(indexes.iter())
             ),
             Self::RepairsFirst { index } => {
                 write!(f, "repairs come first (entry {index} of the repair queue)")
@@ -248,7 +248,7 @@ impl fmt::Display for BlockedBy {
                 f,
                 "{} other nodes are unreachable, and maximum-unreachable-nodes-for-reboot is {maximum}: {}",
                 nodes.len(),
-                listed(nodes.iter())
+                join_shortened(nodes.iter())
             ),
             Self::NoKubernetes => f.write_str(
                 "the node must be drained, but the configuration of the service has no access to Kubernetes",
@@ -259,16 +259,18 @@ impl fmt::Display for BlockedBy {
                 if let Some(waits) = waits {
                     write!(f, ": {waits}")?;
                 }
-                write!(f, "; the drain ends at {} at the latest", moment(*until))
+                write!(f, "; the drain ends at {} at the latest", format_time(*until))
             }
-            Self::Booting { until } => write!(f, "the node boots; it is overdue after {}", moment(*until)),
+            Self::Booting { until } => {
+                write!(f, "the node boots; it is overdue after {}", format_time(*until))
+            }
             Self::Updating { until } => write!(
                 f,
                 "an operation updates the kubelet (madako ops shows it); the drain is given up after {}",
-                moment(*until)
+                format_time(*until)
             ),
             Self::BootOverdue { since, keeps_slot } => {
-                write!(f, "the node has not booted since {}", moment(*since))?;
+                write!(f, "the node has not booted since {}", format_time(*since))?;
                 match keeps_slot {
                     true => f.write_str("; a control plane node keeps the queue waiting"),
                     false => f.write_str("; its slot is free"),
@@ -278,16 +280,11 @@ impl fmt::Display for BlockedBy {
     }
 }
 
-pub(crate) fn listed<T: fmt::Display>(items: impl ExactSizeIterator<Item = T>) -> String {
+pub(crate) fn join_shortened<T: fmt::Display>(items: impl ExactSizeIterator<Item = T>) -> String {
     let count = items.len();
     let shown: Vec<String> = items.take(MAX_SHOWN).map(|item| item.to_string()).collect();
     let more = count - shown.len();
     if more == 0 { shown.join(", ") } else { format!("{} and {more} more", shown.join(", ")) }
-}
-
-pub(crate) fn moment(time: OffsetDateTime) -> String {
-    let time = time.to_offset(time::UtcOffset::UTC);
-    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_else(|_| time.to_string())
 }
 
 /// The machine-readable form of a next action.
@@ -316,7 +313,7 @@ impl From<&NextAction> for Explained {
             node: next.node.clone(),
             next: next.action.name(),
             what: next.action.to_string(),
-            at: next.blocked_by.as_ref().and_then(BlockedBy::until).map(moment),
+            at: next.blocked_by.as_ref().and_then(BlockedBy::until).map(format_time),
             obstacle: next.blocked_by.as_ref().map(BlockedBy::name),
             why: next.blocked_by.as_ref().map(ToString::to_string),
             is_held: next.blocked_by.as_ref().is_some_and(|blocked_by| !blocked_by.is_ordinary()),

@@ -190,13 +190,14 @@ impl<'a> View<'a> {
         }
     }
 
-    pub(crate) fn since(&self, entry: &RebootQueueEntry) -> OffsetDateTime {
+    pub(crate) fn transition_time(&self, entry: &RebootQueueEntry) -> OffsetDateTime {
         // A time of a clock that was ahead counts from now.
         entry.last_transition_time.unwrap_or(OffsetDateTime::UNIX_EPOCH).min(self.now)
     }
 
     pub(crate) fn is_overdue(&self, entry: &RebootQueueEntry) -> bool {
-        entry.status == RebootStatus::Rebooting && self.since(entry) + self.settings.boot_timeout < self.now
+        entry.status == RebootStatus::Rebooting
+            && self.transition_time(entry) + self.settings.boot_timeout < self.now
     }
 
     /// The control plane nodes, slots and stuck workers before any entry begins.
@@ -253,9 +254,12 @@ impl<'a> View<'a> {
             RebootStatus::Drained => self.decide_drained(entry),
             RebootStatus::Rebooting => {
                 let blocked_by = if self.is_overdue(entry) {
-                    BlockedBy::BootOverdue { since: self.since(entry), keeps_slot: is_control_plane }
+                    BlockedBy::BootOverdue {
+                        since: self.transition_time(entry),
+                        keeps_slot: is_control_plane,
+                    }
                 } else {
-                    BlockedBy::Booting { until: self.since(entry) + self.settings.boot_timeout }
+                    BlockedBy::Booting { until: self.transition_time(entry) + self.settings.boot_timeout }
                 };
                 (Action::AwaitBoot, Some(blocked_by))
             }
@@ -289,7 +293,7 @@ impl<'a> View<'a> {
             return (action, None);
         }
         let timeout = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
-        let until = self.since(entry) + timeout;
+        let until = self.transition_time(entry) + timeout;
         let next = if entry.is_upgrade() { Action::LeaveToUpdate } else { Action::Reboot };
         let waits = match self.live.drains.get(&index) {
             Some(Drain::Done) if entry.is_upgrade() => return (next, None),
@@ -326,7 +330,7 @@ impl<'a> View<'a> {
     /// A drained node is given up when its kubelet is not updated within the time limit of a boot: its slot may be needed by
     /// others, and its pods may need the node. An operation that runs may be that update.
     fn decide_drained(&self, entry: &RebootQueueEntry) -> (Action, Option<BlockedBy>) {
-        let until = self.since(entry) + self.settings.boot_timeout;
+        let until = self.transition_time(entry) + self.settings.boot_timeout;
         if until >= self.now {
             return (Action::AwaitUpdate, Some(BlockedBy::Updating { until }));
         }

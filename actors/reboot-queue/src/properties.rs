@@ -6,7 +6,7 @@ use std::time::Duration;
 use madako_domain::invariants::repair::{check_one_api_server, is_active};
 use madako_domain::keys;
 use madako_domain::reboot::{RebootQueueEntry, RebootSettings, RebootStatus};
-use madako_domain::repair::command::{CommandEnd, HowEnded};
+use madako_domain::repair::command::{CommandEnd, CommandOutcome};
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::state::ClusterState;
 use proptest::collection::vec;
@@ -168,7 +168,7 @@ impl World {
             };
             if self.store.commit(&change) {
                 if let Some(record) = announced {
-                    let end = CommandEnd { how: HowEnded::Succeeded, text: String::new() };
+                    let end = CommandEnd { how: CommandOutcome::Succeeded, text: String::new() };
                     let ended = end_command(&self.store.state().repair, record, &end, self.now).unwrap();
                     assert!(self.store.commit(&ended));
                 }

@@ -219,7 +219,7 @@ fn command_name(operation: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use madako_domain::repair::command::HowEnded;
+    use madako_domain::repair::command::CommandOutcome;
 
     use super::*;
     use crate::testing::{NOW, Store};
@@ -316,7 +316,7 @@ mod tests {
         let state = store.state();
         let (change, id) = Transition::new(&state, 0, NOW).unwrap().reboot();
         assert!(store.commit(&change));
-        let end = CommandEnd { how: HowEnded::Failed, text: "exit code 1".to_owned() };
+        let end = CommandEnd { how: CommandOutcome::Failed, text: "exit code 1".to_owned() };
         let queue = store.state().repair;
         assert_eq!(queue.reboots[&0].value.status, RebootStatus::Rebooting);
         assert!(cancel_unfinished(&queue, Some(id), NOW).is_none(), "it runs here");

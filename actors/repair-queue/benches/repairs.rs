@@ -95,32 +95,34 @@ fn measure_reports(
     };
     put(keys::SABAKAN_URL, b"http://registry".to_vec());
     put(keys::CONSTRAINTS, br#"{"maximum-repair-queue-entries": 100000}"#.to_vec());
-    let seen = Monotonic::now();
+    let received = Monotonic::now();
     let query = Query { url: 1, variables: 0 };
     let machines = Arc::new(reported_machines(machines, every));
-    let reports = Reports { machines: Arc::clone(&machines), at: now(), seen, query, revision: 1 };
-    let came = (now(), Some(seen));
-    let times = Times::of(&machines, came, hold, &Holds::new(), &none);
+    let reports = Reports { machines: Arc::clone(&machines), at: now(), received, query, revision: 1 };
+    let came = (now(), Some(received));
+    let times = Times::from_answer(&machines, came, hold, &Holds::new(), &none);
     for (rack, held) in holds_after(&machines, &times, hold, &Holds::new(), now()) {
         put(&keys::repair_hold_key(&rack), serde_json::to_vec(&*held).expect("it is JSON"));
     }
     let state = ClusterState::decode(1, store, None);
     let answer = measure_time(|| {
-        black_box(Times::of(&machines, came, hold, &state.holds, &times));
-        black_box(Racks::of(&machines, &settings.label));
-        black_box(Racks::of(&observed, &settings.label));
+        black_box(Times::from_answer(&machines, came, hold, &state.holds, &times));
+        black_box(Racks::from_machines(&machines, &settings.label));
+        black_box(Racks::from_machines(&observed, &settings.label));
     });
-    let racks = [Racks::of(&machines, &settings.label), Racks::of(&observed, &settings.label)];
+    let racks =
+        [Racks::from_machines(&machines, &settings.label), Racks::from_machines(&observed, &settings.label)];
     let answers = Answers { reported: Some(&racks[0]), observed: Some(&racks[1]) };
     let removed = RemovedEntries::default();
-    let mut told = ReportedState::default();
+    let mut reported = ReportedState::default();
     let judging = measure_time(|| {
         let held = held_back(queried_machines(&state), &kept_racks(&state), answers, nodes(&state), hold);
         assert!(black_box(held).racks.len() >= state.repair.entries.len() / 3);
-        let decision = decide(&state, &reports, (&times, &removed), hold, (Duration::from_secs(60), seen))
-            .expect("the reports are good");
+        let decision =
+            decide(&state, &reports, (&times, &removed), hold, (Duration::from_secs(60), received))
+                .expect("the reports are good");
         assert!(!decision.refused.is_empty());
-        black_box(told.news(&decision, &machines));
+        black_box(reported.take_news(&decision, &machines));
         black_box(change(&state, &decision)).expect("entries are added");
     });
     (answer, judging)

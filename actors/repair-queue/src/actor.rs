@@ -255,7 +255,7 @@ impl RepairState {
         self.update_held(&state);
         self.clear(&state);
         self.uncordon_idle(&state);
-        if self.settle(&state) || self.request_repairs(&state) {
+        if self.record_conclusion(&state) || self.request_repairs(&state) {
             return;
         }
         let started = Instant::now();
@@ -264,7 +264,7 @@ impl RepairState {
         let next_actions = self.next_actions(&state);
         telemetry::madako_repair_look_seconds().record(started.elapsed());
         self.report_obstacles(&state, &next_actions);
-        if !next_actions.iter().any(|next| self.act(&state, next))
+        if !next_actions.iter().any(|next| self.perform_due_action(&state, next))
             && let Some(change) = transition::forget_kept_state(&state.repair)
         {
             self.write(&state, DecidedChange::change_without_event(change));
@@ -307,7 +307,7 @@ impl RepairState {
     }
 
     /// Records ended commands before any other decision. Returns whether that used this pass's transaction.
-    fn settle(&mut self, state: &Arc<ClusterState>) -> bool {
+    fn record_conclusion(&mut self, state: &Arc<ClusterState>) -> bool {
         self.resolve(state);
         let now = self.given.clock.now();
         if let Some((AnnouncedCommand { command, .. }, conclusion)) = self.effects.conclusion() {
@@ -333,7 +333,7 @@ impl RepairState {
     }
 
     /// Performs the due action of an entry. Returns whether there was one.
-    fn act(&mut self, state: &Arc<ClusterState>, next: &NextAction) -> bool {
+    fn perform_due_action(&mut self, state: &Arc<ClusterState>, next: &NextAction) -> bool {
         let subject = Subject::Entry(next.index);
         let Some(action) = next.due().filter(|_| !self.suspended.contains(&subject)) else {
             return false;

@@ -16,7 +16,7 @@ use madako_domain::repair::queue::RepairQueue;
 use time::OffsetDateTime;
 
 pub use crate::limits::CLOCKS_DIFFER;
-use crate::pass::{later, since};
+use crate::pass::{add_duration, last_transition_of};
 
 /// Entries whose last transition lies ahead, by index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,15 +34,15 @@ struct FirstObservation {
 impl FutureTransitions {
     /// Updates the set. `steady` is the monotonic time since a fixed instant.
     pub fn follow(&mut self, queue: &RepairQueue, now: OffsetDateTime, steady: Duration) {
-        let is_ahead = |time: OffsetDateTime| time > later(now, CLOCKS_DIFFER);
+        let is_ahead = |time: OffsetDateTime| time > add_duration(now, CLOCKS_DIFFER);
         let before = std::mem::take(&mut self.0);
         self.0 = queue
             .entries
             .iter()
             .filter_map(|(index, item)| {
-                let written = since(&item.value);
-                let known = before.get(index).filter(|seen| seen.written == written);
-                let first = known.map_or(steady, |seen| seen.first);
+                let written = last_transition_of(&item.value);
+                let known = before.get(index).filter(|known| known.written == written);
+                let first = known.map_or(steady, |known| known.first);
                 let since = now - steady.saturating_sub(first);
                 (known.is_some() || is_ahead(written))
                     .then_some((*index, FirstObservation { written, first, since }))
@@ -52,10 +52,10 @@ impl FutureTransitions {
 
     /// Time from which an entry's last transition counts.
     #[must_use]
-    pub fn since(&self, entry: &RepairQueueEntry) -> OffsetDateTime {
-        let written = since(entry);
-        let seen = self.0.get(&entry.index).filter(|seen| seen.written == written);
-        seen.map_or(written, |seen| seen.since)
+    pub fn transition_time(&self, entry: &RepairQueueEntry) -> OffsetDateTime {
+        let written = last_transition_of(entry);
+        let first = self.0.get(&entry.index).filter(|first| first.written == written);
+        first.map_or(written, |first| first.since)
     }
 }
 
@@ -81,19 +81,19 @@ mod tests {
         let steady = Duration::from_secs;
         times.follow(queue, at(0), steady(7));
         times.follow(queue, at(30), steady(37));
-        assert_eq!((times.since(&ahead), times.since(&near)), (at(0), at(60)));
+        assert_eq!((times.transition_time(&ahead), times.transition_time(&near)), (at(0), at(60)));
         // Unchanged when the clock reaches the written time.
         times.follow(queue, at(3_600), steady(3_607));
-        assert_eq!(times.since(&ahead), at(0));
+        assert_eq!(times.transition_time(&ahead), at(0));
         // The clock is set back by two hours.
         times.follow(queue, at(-3_600), steady(3_607));
-        assert_eq!(times.since(&ahead), at(-7_200));
+        assert_eq!(times.transition_time(&ahead), at(-7_200));
         // The entry proceeds: its new time counts as written.
         let on = processing(0, "w", 0, Watching, 3_599);
-        assert_eq!(times.since(&on), at(-3_599));
+        assert_eq!(times.transition_time(&on), at(-3_599));
         store.entry(&on);
         times.follow(&store.state().repair, at(0), steady(7_207));
-        assert_eq!(times.since(&ahead), at(3_600));
+        assert_eq!(times.transition_time(&ahead), at(3_600));
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
         // By then it has lasted equally long wherever the clock stands.
         for (now, lasted) in [(5, 5), (-3_595, 0), (-3_590, 5), (15, 10), (20, 15)] {
             times.follow(queue, at(now), steady);
-            assert_eq!(at(now) - times.since(&entry), time::Duration::seconds(lasted), "{now}");
+            assert_eq!(at(now) - times.transition_time(&entry), time::Duration::seconds(lasted), "{now}");
             steady += Duration::from_secs(5);
         }
     }

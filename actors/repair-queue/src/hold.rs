@@ -92,7 +92,8 @@ pub(crate) fn holds_of(
         if kept.is_none() && rack.reports.len() < settings.count {
             continue;
         }
-        let reported: Vec<Report<'_>> = rack.reports.iter().map(|stamp| Report::of(reports, stamp)).collect();
+        let reported: Vec<Report<'_>> =
+            rack.reports.iter().map(|stamp| Report::from_stamp(reports, stamp)).collect();
         let hold = match kept.filter(|kept| is_unchanged(kept, &reported, settings)) {
             Some(kept) => Some(Arc::clone(kept)),
             None => rack_after(reported, settings, kept.map(|kept| &**kept), at).map(Arc::new),
@@ -134,7 +135,7 @@ struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn of(reports: &'a [Machine], stamp: &ReportStamp) -> Self {
+    fn from_stamp(reports: &'a [Machine], stamp: &ReportStamp) -> Self {
         let (serial, address) = identity(&reports[stamp.place]);
         Self { changed: stamp.changed, serial, address }
     }

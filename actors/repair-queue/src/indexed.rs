@@ -13,7 +13,7 @@ use madako_domain::machine::Machine;
 use madako_domain::repair::hold::Label;
 use time::OffsetDateTime;
 
-use crate::racks::{Groups, ipv4};
+use crate::racks::{Groups, parse_ipv4};
 
 /// Identity of a reported machine: serial and address. A registry may give several machines one serial, or none.
 pub(crate) type MachineIdentity<'a> = (&'a str, &'a str);
@@ -52,13 +52,14 @@ pub(crate) struct ReportStamp {
 
 impl IndexedReports {
     /// Builds the index; `changed` gives the change time of the report at a position.
-    pub(crate) fn of(
+    pub(crate) fn new(
         reports: &[Machine],
         label: Option<&Label>,
         changed: impl Fn(usize) -> OffsetDateTime,
     ) -> Self {
-        let keys: Vec<Option<u32>> = reports.iter().map(|machine| machine.address().and_then(ipv4)).collect();
-        let groups = label.map(|label| Groups::of(reports, label)).unwrap_or_default();
+        let keys: Vec<Option<u32>> =
+            reports.iter().map(|machine| machine.address().and_then(parse_ipv4)).collect();
+        let groups = label.map(|label| Groups::from_machines(reports, label)).unwrap_or_default();
         let racks = groups.racks.into_iter().map(|(name, mut places)| {
             // A stable sort keeps the order of two reports of one machine.
             places.sort_by_key(|place| identity(&reports[*place]));

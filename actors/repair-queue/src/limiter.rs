@@ -30,7 +30,7 @@ use time::OffsetDateTime;
 use crate::hold::times::{Times, changed_at};
 use crate::hold::{KnownHolds, holds_of};
 use crate::indexed::IndexedReports;
-use crate::racks::ipv4;
+use crate::racks::parse_ipv4;
 
 #[derive(Debug, Clone, Copy)]
 pub struct LimiterInput<'a> {
@@ -166,33 +166,33 @@ pub fn limit(input: &LimiterInput<'_>) -> Decision {
     let holds = input
         .hold
         .map_or_else(Holds::new, |settings| holds_of(reports, &indexed, settings, input.holds, input.at));
-    let asked = LookupTables::new(input, &indexed, &holds);
+    let tables = LookupTables::new(input, &indexed, &holds);
     let judged: Vec<ReasonList> = (0..reports.len())
         .map(|place| {
-            let mut said = ReasonList::default();
+            let mut reasons = ReasonList::default();
             let Some(key) = indexed.keys[place] else {
-                said.add(Reason::NoAddress);
-                return said;
+                reasons.add(Reason::NoAddress);
+                return reasons;
             };
             if let Some(first) = indexed.duplicates.get(&place) {
-                said.add(Reason::DuplicateAddress { first: reports[*first].spec.serial.clone() });
+                reasons.add(Reason::DuplicateAddress { first: reports[*first].spec.serial.clone() });
             }
-            asked.reasons_against(place, key).into_iter().flatten().for_each(|reason| said.add(reason));
-            said
+            tables.reasons_against(place, key).into_iter().flatten().for_each(|reason| reasons.add(reason));
+            reasons
         })
         .collect();
-    let passed = judged.iter().filter(|said| said.counts_as_refused()).count();
+    let passed = judged.iter().filter(|reasons| reasons.counts_as_refused()).count();
     let maximum = input.constraints.maximum_repair_queue_entries;
     let entries = input.entries.len();
     let too_many = i64::try_from(entries + passed)
         .is_ok_and(|sum| sum > maximum + i64::from(is_planted(Canary::OneEntryTooMany)));
 
     let mut decision = Decision { refused: Vec::with_capacity(reports.len()), ..Decision::default() };
-    for (report, said) in judged.into_iter().enumerate() {
+    for (report, reasons) in judged.into_iter().enumerate() {
         let too_many = || too_many.then_some(Reason::TooMany { entries, reports: passed, maximum });
-        match said.first.or_else(too_many) {
+        match reasons.first.or_else(too_many) {
             None => decision.add.push(entry_for(&reports[report])),
-            Some(reason) => decision.refused.push(RefusedReport { report, reason, beside: said.beside }),
+            Some(reason) => decision.refused.push(RefusedReport { report, reason, beside: reasons.beside }),
         }
     }
     decision.holds = holds;
@@ -209,7 +209,7 @@ fn entry_for(machine: &Machine) -> RepairQueueEntry {
 
 /// The address for repairs. sabakan writes `<nil>` for an address that it cannot read; that counts as missing.
 pub(crate) fn node_address(machine: &Machine) -> Option<&str> {
-    machine.address().filter(|address| ipv4(address).is_some())
+    machine.address().filter(|address| parse_ipv4(address).is_some())
 }
 
 /// Number of machines that hold a rack, and the time since which they do.
@@ -228,7 +228,7 @@ struct LookupTables<'a> {
 
 impl<'a> LookupTables<'a> {
     fn new(input: &'a LimiterInput<'a>, indexed: &'a IndexedReports, holds: &Holds) -> Self {
-        let entries = input.entries.iter().filter_map(|entry| Some((ipv4(&entry.address)?, *entry)));
+        let entries = input.entries.iter().filter_map(|entry| Some((parse_ipv4(&entry.address)?, *entry)));
         let mut entries: Vec<(u32, &RepairQueueEntry)> = entries.collect();
         // The first entry is the active one; a stable sort keeps the order.
         entries.sort_by_key(|(key, _)| *key);
@@ -241,7 +241,7 @@ impl<'a> LookupTables<'a> {
         Self {
             input,
             entries,
-            rebooting: rebooting.filter_map(|entry| Some((ipv4(&entry.node)?, entry.index))).collect(),
+            rebooting: rebooting.filter_map(|entry| Some((parse_ipv4(&entry.node)?, entry.index))).collect(),
             nodes: OnceCell::new(),
             indexed,
             held: indexed.racks.iter().map(|rack| held(&rack.name)).collect(),
@@ -267,7 +267,8 @@ impl<'a> LookupTables<'a> {
 
     fn is_node(&self, key: u32) -> bool {
         let nodes = self.nodes.get_or_init(|| {
-            let mut nodes: Vec<u32> = self.input.nodes.iter().filter_map(|address| ipv4(address)).collect();
+            let mut nodes: Vec<u32> =
+                self.input.nodes.iter().filter_map(|address| parse_ipv4(address)).collect();
             nodes.sort_unstable();
             nodes
         });

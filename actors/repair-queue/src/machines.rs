@@ -51,6 +51,6 @@ pub(crate) fn holds_at(
     kept: &Holds,
     at: OffsetDateTime,
 ) -> Holds {
-    let times = Times::of(reports, (at, None), settings, kept, &Times::default());
+    let times = Times::from_answer(reports, (at, None), settings, kept, &Times::default());
     holds_after(reports, &times, settings, kept, at)
 }

@@ -29,7 +29,7 @@ impl ReportedState {
     /// Changes since the previous decision; `reports` are those that were evaluated. Remembers this decision.
     ///
     /// A reason changes when its name changes; changed numbers in it are not news.
-    pub fn news(&mut self, decision: &Decision, reports: &Arc<Vec<Machine>>) -> ReportNews {
+    pub fn take_news(&mut self, decision: &Decision, reports: &Arc<Vec<Machine>>) -> ReportNews {
         let mut news = ReportNews::default();
         let refused = || decision.refused.iter().map(|refused| (refused.report, refused.reason.name()));
         // Usually nothing changed, which needs no search; for the same answer, not even a scan of its machines.
@@ -101,12 +101,12 @@ mod tests {
         };
         let all = [0, 1].map(|at| decision.refused[at].refusal(&reports));
         assert_eq!((all[1].serial.as_str(), all[1].address.as_str()), ("s2", "10.0.0.2"));
-        assert_eq!(reported.news(&decision, &reports).refused, all);
-        assert!(reported.news(&decision, &reports).is_empty());
+        assert_eq!(reported.take_news(&decision, &reports).refused, all);
+        assert!(reported.take_news(&decision, &reports).is_empty());
         decision.refused[0].reason = too_many(3);
-        assert!(reported.news(&decision, &reports).is_empty(), "other numbers are not news");
+        assert!(reported.take_news(&decision, &reports).is_empty(), "other numbers are not news");
         decision.refused[0].reason = Reason::JustRemoved;
-        assert_eq!(reported.news(&decision, &reports).refused, [decision.refused[0].refusal(&reports)]);
+        assert_eq!(reported.take_news(&decision, &reports).refused, [decision.refused[0].refusal(&reports)]);
         assert_eq!(
             refusals_by_reason(Some(&decision))
                 .into_iter()
@@ -117,13 +117,13 @@ mod tests {
         // The same reports in another order.
         let turned = Arc::new(vec![reports[1].clone(), reports[0].clone()]);
         decision.refused = vec![refused(0, too_many(2)), refused(1, Reason::JustRemoved)];
-        assert!(reported.news(&decision, &turned).is_empty());
+        assert!(reported.take_news(&decision, &turned).is_empty());
         decision.refused.remove(1);
-        let news = reported.news(&decision, &turned);
+        let news = reported.take_news(&decision, &turned);
         assert_eq!((news.refused.len(), news.cleared), (0, vec!["s1".to_owned()]));
-        assert!(reported.news(&decision, &turned).is_empty());
+        assert!(reported.take_news(&decision, &turned).is_empty());
         assert_eq!(
-            ReportedState::default().news(&decision, &turned).refused.len(),
+            ReportedState::default().take_news(&decision, &turned).refused.len(),
             1,
             "a new leader tells it"
         );
@@ -136,10 +136,10 @@ mod tests {
         let holds = holds_at(&reports, Some(&settings), &Default::default(), now());
         let mut decision = Decision { holds, ..Decision::default() };
         let mut reported = ReportedState::default();
-        assert_eq!(reported.news(&decision, &reports).held["3"], ["s1", "s2", "s3"]);
-        assert!(reported.news(&decision, &reports).is_empty());
+        assert_eq!(reported.take_news(&decision, &reports).held["3"], ["s1", "s2", "s3"]);
+        assert!(reported.take_news(&decision, &reports).is_empty());
         Arc::make_mut(decision.holds.get_mut("3").unwrap()).release();
-        assert_eq!(reported.news(&decision, &reports).released, ["3"]);
-        assert!(reported.news(&decision, &reports).is_empty());
+        assert_eq!(reported.take_news(&decision, &reports).released, ["3"]);
+        assert!(reported.take_news(&decision, &reports).is_empty());
     }
 }

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use madako_domain::keys;
+use madako_domain::record::format_time;
 use madako_domain::repair::config::MissingConfig;
 use madako_json::named;
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantNames};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 #[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
@@ -330,11 +330,6 @@ impl fmt::Display for BlockedBy {
             Self::NoRecords => f.write_str("the counter of operation records (records) cannot be read"),
         }
     }
-}
-
-fn format_time(time: OffsetDateTime) -> String {
-    let time = time.to_offset(time::UtcOffset::UTC);
-    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_else(|_| time.to_string())
 }
 
 /// Value of [`Explained::health`] where the decision depends on it.

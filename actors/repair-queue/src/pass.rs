@@ -151,7 +151,7 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
     let mut candidates = Vec::new();
     for (index, item) in &view.queue.entries {
         let entry = &item.value;
-        match view.at_once(*index, entry) {
+        match view.immediate_action(*index, entry) {
             Some((action, blocked_by)) => {
                 actions.push(NextAction {
                     index: *index,
@@ -184,7 +184,7 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
         stray,
     };
     for candidate in &candidates {
-        let (action, blocked_by) = view.turn(candidate, &mut occupied, &rebooting);
+        let (action, blocked_by) = view.decide_entry(candidate, &mut occupied, &rebooting);
         let blocked_by =
             if view.queue.records.next.is_none() { Some(BlockedBy::NoRecords) } else { blocked_by };
         actions.push(NextAction {
@@ -199,7 +199,7 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
 
 impl<'a> View<'a> {
     /// Actions that need no slot: removals, ended entries, and entries overwritten with an older state.
-    fn at_once(&self, index: i64, entry: &RepairQueueEntry) -> Option<(Action, Option<BlockedBy>)> {
+    fn immediate_action(&self, index: i64, entry: &RepairQueueEntry) -> Option<(Action, Option<BlockedBy>)> {
         let runs = self.command_runs(index);
         if entry.deleted {
             let records = self.queue.records.next.is_none().then_some(BlockedBy::NoRecords);
@@ -220,8 +220,8 @@ impl<'a> View<'a> {
     }
 
     /// Time of the entry's last transition, corrected for wrong clocks.
-    fn since(&self, entry: &RepairQueueEntry) -> OffsetDateTime {
-        self.live.counted.since(entry)
+    fn transition_time(&self, entry: &RepairQueueEntry) -> OffsetDateTime {
+        self.live.counted.transition_time(entry)
     }
 
     fn make_candidate(&self, index: i64, entry: &'a RepairQueueEntry) -> Candidate<'a> {
@@ -248,13 +248,13 @@ impl<'a> View<'a> {
     /// End of the health watch after a command; `None`: it is over.
     fn watched_since(&self, entry: &RepairQueueEntry, operation: &RepairOperation) -> Option<OffsetDateTime> {
         let watch = operation.step(entry.step).map_or(Duration::ZERO, |step| step.watch);
-        let until = later(self.since(entry), watch);
+        let until = add_duration(self.transition_time(entry), watch);
         // As in CKE, a zero watch ends with the first health check; a longer watch ends once its time has passed.
         let skipped = is_planted(Canary::WatchSkipped);
         (!watch.is_zero() && until >= self.now && !skipped).then_some(until)
     }
 
-    fn turn(
+    fn decide_entry(
         &self,
         candidate: &Candidate<'a>,
         occupied: &mut OccupiedResources<'a>,
@@ -349,7 +349,7 @@ impl<'a> View<'a> {
         }
         let action = Action::Execute { step };
         let limit = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
-        let until = later(self.since(candidate.entry), limit);
+        let until = add_duration(self.transition_time(candidate.entry), limit);
         // A machine that left the cluster needs no drain.
         let is_drained = candidate.node.is_none()
             || (self.live.kubernetes && self.live.drains.get(&candidate.index) == Some(&Drain::Done));
@@ -432,7 +432,11 @@ impl<'a> View<'a> {
             .entry
             .drain_backoff_expire
             // The back-off counts from the entry's last transition.
-            .map(|until| until.saturating_add(self.since(candidate.entry) - since(candidate.entry)))
+            .map(|until| {
+                until.saturating_add(
+                    self.transition_time(candidate.entry) - last_transition_of(candidate.entry),
+                )
+            })
             .filter(|until| candidate.entry.status == RepairStatus::Processing && *until > self.now);
         if let Some(until) = back_off {
             let why = self.queue.kept_state_of(candidate.index).and_then(|kept| kept.drain.clone());
@@ -583,12 +587,12 @@ fn frees_slot(blocked_by: &BlockedBy) -> bool {
 }
 
 /// Adds a duration, up to the end of time.
-pub(crate) fn later(time: OffsetDateTime, by: Duration) -> OffsetDateTime {
+pub(crate) fn add_duration(time: OffsetDateTime, by: Duration) -> OffsetDateTime {
     time.saturating_add(by.try_into().unwrap_or(time::Duration::MAX))
 }
 
 /// Time of the entry's last transition; the Unix epoch when it is missing.
-pub(crate) fn since(entry: &RepairQueueEntry) -> OffsetDateTime {
+pub(crate) fn last_transition_of(entry: &RepairQueueEntry) -> OffsetDateTime {
     entry.last_transition_time.unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 

@@ -8,7 +8,7 @@ use madako_domain::invariants::repair::{
 };
 use madako_domain::keys;
 use madako_domain::reboot::RebootStatus;
-use madako_domain::repair::command::{CommandEnd, HowEnded};
+use madako_domain::repair::command::{CommandEnd, CommandOutcome};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::state::ClusterState;
 use proptest::collection::vec;
@@ -291,10 +291,10 @@ impl World {
             Happening::Ends(how) => {
                 let Some((index, record)) = self.running.take() else { return };
                 let how = match how {
-                    0 => HowEnded::Failed,
-                    1 => HowEnded::Unknown,
-                    2 => HowEnded::Stopped,
-                    _ => HowEnded::Succeeded,
+                    0 => CommandOutcome::Failed,
+                    1 => CommandOutcome::Unknown,
+                    2 => CommandOutcome::Stopped,
+                    _ => CommandOutcome::Succeeded,
                 };
                 let end = CommandEnd { how, text: "ended".to_owned() };
                 let state = self.store.state();

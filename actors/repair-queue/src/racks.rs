@@ -26,15 +26,15 @@ pub struct Racks {
 impl Racks {
     /// Groups machines by a label. Machines without the label are in no rack.
     #[must_use]
-    pub fn of(machines: &[Machine], label: &Label) -> Self {
-        let groups = Groups::of(machines, label);
+    pub fn from_machines(machines: &[Machine], label: &Label) -> Self {
+        let groups = Groups::from_machines(machines, label);
         let mut racks = Self {
             names: groups.racks.into_iter().map(|(name, _)| name.into_owned()).collect(),
             ..Self::default()
         };
         for (machine, rack) in machines.iter().zip(groups.of) {
             for address in &machine.spec.ipv4 {
-                match ipv4(address) {
+                match parse_ipv4(address) {
                     Some(number) => racks.numbers.push((number, rack)),
                     None => racks.texts.entry(address.clone()).or_default().push(rack),
                 }
@@ -94,11 +94,11 @@ enum Key<'a> {
 
 impl<'a> From<&'a str> for Key<'a> {
     fn from(address: &'a str) -> Self {
-        ipv4(address).map_or(Self::Text(address), Self::V4)
+        parse_ipv4(address).map_or(Self::Text(address), Self::V4)
     }
 }
 
-pub(crate) fn ipv4(address: &str) -> Option<u32> {
+pub(crate) fn parse_ipv4(address: &str) -> Option<u32> {
     address.parse::<Ipv4Addr>().ok().map(Ipv4Addr::to_bits)
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    pub(crate) fn of(machines: &'a [Machine], label: &Label) -> Self {
+    pub(crate) fn from_machines(machines: &'a [Machine], label: &Label) -> Self {
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         enum Rack<'a> {
             Number(i64),
@@ -161,7 +161,7 @@ enum RackLocation<'a> {
 /// held one. A machine that is missing from an answer about every machine is in no known rack.
 #[must_use]
 pub fn held_back<'a>(
-    asked: impl IntoIterator<Item = &'a str>,
+    addresses: impl IntoIterator<Item = &'a str>,
     kept: &KeptRacks<'a>,
     answers: Answers<'a>,
     nodes: impl IntoIterator<Item = &'a Node>,
@@ -175,15 +175,15 @@ pub fn held_back<'a>(
     if racks.is_empty() {
         return HeldBack::default();
     }
-    let mut asked = Addresses::new(asked);
+    let mut addresses = Addresses::new(addresses);
     for (rack, hold) in &racks {
         let events = hold.iter().flat_map(|hold| &hold.events);
         for machine in events.flat_map(|event| &event.machines) {
-            asked.locate(&machine.address, RackLocation::Held(rack));
+            addresses.locate(&machine.address, RackLocation::Held(rack));
         }
     }
     for answer in [answers.reported, answers.observed].into_iter().flatten() {
-        asked.locate_by(answer, &racks);
+        addresses.locate_by(answer, &racks);
     }
     let label = match &settings.label {
         Label::Rack => NODE_RACK.to_owned(),
@@ -192,21 +192,21 @@ pub fn held_back<'a>(
     for node in nodes {
         let Some(rack) = node.labels.get(&label) else { continue };
         match racks.get_key_value(rack.as_str()) {
-            Some((rack, _)) => asked.locate(&node.address, RackLocation::Held(rack)),
-            None if answers.observed.is_none() => asked.locate(&node.address, RackLocation::Elsewhere),
+            Some((rack, _)) => addresses.locate(&node.address, RackLocation::Held(rack)),
+            None if answers.observed.is_none() => addresses.locate(&node.address, RackLocation::Elsewhere),
             None => {}
         }
     }
     if answers.observed.is_none() {
         for report in ours().flat_map(|(_, hold)| &hold.released) {
-            asked.locate(&report.address, RackLocation::Elsewhere);
+            addresses.locate(&report.address, RackLocation::Elsewhere);
         }
     }
     let mut held = HeldBack {
         unreadable: kept.unreadable.iter().map(|rack| (*rack).to_owned()).collect(),
         ..HeldBack::default()
     };
-    for (_, address, stands) in asked.0 {
+    for (_, address, stands) in addresses.0 {
         match stands {
             RackLocation::Held(rack) => {
                 held.racks.insert(address.to_owned(), rack.to_owned());
@@ -226,11 +226,11 @@ struct Addresses<'a>(Vec<(Key<'a>, &'a str, RackLocation<'a>)>);
 impl<'a> Addresses<'a> {
     fn new(addresses: impl IntoIterator<Item = &'a str>) -> Self {
         let addresses = addresses.into_iter().filter(|address| !address.is_empty());
-        let mut asked: Vec<_> =
+        let mut addresses: Vec<_> =
             addresses.map(|address| (Key::from(address), address, RackLocation::Unknown)).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        Self(asked)
+        addresses.sort_unstable();
+        addresses.dedup();
+        Self(addresses)
     }
 
     fn locate_by(&mut self, answer: &Racks, held: &BTreeMap<&'a str, Option<&Hold>>) {
@@ -284,9 +284,9 @@ mod tests {
         };
         let nodes = [node("10.1.0.1", Some("3")), node("10.1.0.2", Some("4")), node("10.1.0.3", None)];
         let label = &settings.label;
-        let reported = Racks::of(&[machine(9, 3, 9.0), machine(8, 4, 9.0)], label);
+        let reported = Racks::from_machines(&[machine(9, 3, 9.0), machine(8, 4, 9.0)], label);
         // A healthy machine that is neither reported nor a node.
-        let observed = Racks::of(&[machine(7, 3, 1e6), machine(6, 5, 1e6)], label);
+        let observed = Racks::from_machines(&[machine(7, 3, 1e6), machine(6, 5, 1e6)], label);
         let answers = Answers { reported: Some(&reported), observed: Some(&observed) };
         let machines = (1..=9).map(|id| format!("10.0.0.{id}"));
         let all: Vec<String> = machines.chain((1..=3).map(|id| format!("10.1.0.{id}"))).collect();
@@ -302,10 +302,11 @@ mod tests {
         assert_eq!(held_back(all(), &stored(), answers, &nodes, Some(&other)), HeldBack::default());
         assert_eq!(held_back(all(), &stored(), answers, &nodes, None), HeldBack::default());
         // Only the addresses in question count, also twice, and also one that is not an IP address.
-        let named = Racks::of(&[Machine { spec: named_spec("name"), ..machine(9, 3, 9.0) }], label);
-        let asked = ["name", "10.0.0.2", "10.0.0.2", "", "10.0.0.6"];
+        let named =
+            Racks::from_machines(&[Machine { spec: named_spec("name"), ..machine(9, 3, 9.0) }], label);
+        let addresses = ["name", "10.0.0.2", "10.0.0.2", "", "10.0.0.6"];
         let answers = Answers { observed: Some(&named), ..answers };
-        let held = held_back(asked, &stored(), answers, &nodes, Some(&settings));
+        let held = held_back(addresses, &stored(), answers, &nodes, Some(&settings));
         assert_eq!(held.racks.keys().map(String::as_str).collect::<Vec<_>>(), ["10.0.0.2", "name"]);
 
         // Without an answer about every machine, machines that are neither reported nor nodes with a rack have no
@@ -329,7 +330,7 @@ mod tests {
         );
         std::sync::Arc::make_mut(released.get_mut("4").unwrap()).release();
         let kept = KeptRacks { holds: vec![("4", &released["4"])], unreadable: vec!["3"] };
-        let reported = Racks::of(&[machine(9, 3, 9.0)], &settings.label);
+        let reported = Racks::from_machines(&[machine(9, 3, 9.0)], &settings.label);
         let answers = Answers { reported: Some(&reported), observed: None };
         let held = held_back(["10.0.0.1", "10.0.0.9", "10.0.0.8"], &kept, answers, [], Some(&settings));
         assert_eq!(held.racks, [("10.0.0.9".to_owned(), "3".to_owned())].into());

@@ -73,28 +73,28 @@ pub fn decide(
 ///
 /// While auto-repair is off, reports add nothing, but still show which racks have recovered.
 #[must_use]
-pub fn evaluate(state: &ClusterState, asked: &RegistryAnswer<'_>, hold: Option<&HoldSettings>) -> Decision {
+pub fn evaluate(state: &ClusterState, answer: &RegistryAnswer<'_>, hold: Option<&HoldSettings>) -> Decision {
     let entries: Vec<&RepairQueueEntry> = state.repair.entries.values().map(|item| &item.value).collect();
     let reboots: Vec<_> = state.repair.reboots.values().map(|item| &item.value).collect();
     let addresses: Vec<&str> = nodes(state).map(|node| node.address.as_str()).collect();
     let none = Constraints::default();
     let mut decision = limit(&LimiterInput {
-        reports: asked.machines,
-        at: asked.at,
-        times: asked.times,
+        reports: answer.machines,
+        at: answer.at,
+        times: answer.times,
         entries: &entries,
         reboots: &reboots,
-        removed: asked.removed,
+        removed: answer.removed,
         nodes: &addresses,
         constraints: state.constraints.as_ref().map_or(&none, |constraints| &constraints.value),
         hold,
         holds: &state.holds,
     });
     decision.stop = if state.auto_repair_disabled {
-        decision.holds = holds_followed(asked.machines, asked.times, hold, &state.holds, asked.at);
+        decision.holds = holds_followed(answer.machines, answer.times, hold, &state.holds, answer.at);
         Some(AdditionStop::Disabled)
     } else {
-        unreadable(state).map(|key| AdditionStop::Unreadable { key: key.to_owned() })
+        first_unreadable_key(state).map(|key| AdditionStop::Unreadable { key: key.to_owned() })
     };
     // The present content of an unreadable hold is unknown: do not overwrite it.
     for rack in state.unreadable_holds() {
@@ -105,12 +105,12 @@ pub fn evaluate(state: &ClusterState, asked: &RegistryAnswer<'_>, hold: Option<&
 
 /// The first key that limiters need and that cannot be read: an unreadable entry may be for any machine.
 #[must_use]
-pub fn unreadable(state: &ClusterState) -> Option<&str> {
-    let asked = |key: &str| {
+pub fn first_unreadable_key(state: &ClusterState) -> Option<&str> {
+    let is_needed = |key: &str| {
         matches!(key, keys::CLUSTER | keys::CONSTRAINTS | keys::REPAIRS_WRITE_INDEX)
             || [keys::REPAIRS, keys::REBOOTS, keys::REPAIR_HOLDS].iter().any(|prefix| key.starts_with(prefix))
     };
-    state.faults.iter().map(|fault| fault.key.as_str()).find(|key| asked(key))
+    state.faults.iter().map(|fault| fault.key.as_str()).find(|key| is_needed(key))
 }
 
 /// Addresses of all entries.

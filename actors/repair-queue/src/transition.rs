@@ -9,7 +9,7 @@ use madako_domain::canary::{Canary, is_planted};
 use madako_domain::keys;
 use madako_domain::record::{Record, whole_second};
 use madako_domain::repair::change::{RepairChange, RepairWrite};
-use madako_domain::repair::command::{CommandEnd, HowEnded};
+use madako_domain::repair::command::{CommandEnd, CommandOutcome};
 use madako_domain::repair::kept::{EntryEnd, KeptEntry, MissingProgress, StartedRepairCommand};
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
@@ -18,7 +18,7 @@ use madako_domain::store::Condition;
 use time::OffsetDateTime;
 
 pub use crate::limits::BACK_OFF_BASE;
-use crate::pass::later;
+use crate::pass::add_duration;
 
 pub const DEQUEUE: &str = "repair-dequeue";
 pub const DRAIN_START: &str = "repair-drain-start";
@@ -83,7 +83,7 @@ impl<'a> Transition<'a> {
         self.enter(self.entry.step, RepairStepStatus::Waiting);
         let count = self.entry.drain_backoff_count.saturating_add(1);
         self.entry.drain_backoff_count = count;
-        self.entry.drain_backoff_expire = Some(later(self.now, back_off(count, draw)));
+        self.entry.drain_backoff_expire = Some(add_duration(self.now, back_off(count, draw)));
         self.kept.drain = Some(why.to_owned());
         let record = self.completed_record(DRAIN_TIMEOUT, why.to_owned());
         let conditions = self.entry_conditions();
@@ -234,7 +234,7 @@ pub fn end_command(
     let queue = &state.repair;
     let item = queue.records.unfinished.get(&id)?;
     let mut record = item.value.clone();
-    let succeeded = end.how == HowEnded::Succeeded;
+    let succeeded = end.how == CommandOutcome::Succeeded;
     end.end_record(&mut record, now);
     let finishing = record.operation == FINISH;
     let what = if finishing { FINISH } else { EXECUTE };
@@ -242,9 +242,9 @@ pub fn end_command(
     let record = RepairWrite::Record(record);
     // If a repair command succeeded or its outcome is unknown, the health check decides the rest.
     let decides = match end.how {
-        HowEnded::Succeeded => finishing,
-        HowEnded::Failed => true,
-        HowEnded::Stopped | HowEnded::Unknown => false,
+        CommandOutcome::Succeeded => finishing,
+        CommandOutcome::Failed => true,
+        CommandOutcome::Stopped | CommandOutcome::Unknown => false,
     };
     let entry = queue.entries.get(&index).filter(|item| decides && !item.value.is_finished());
     let Some(item) = entry else { return Some(RepairChange { what, conditions, writes: vec![record] }) };

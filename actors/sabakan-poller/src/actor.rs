@@ -15,8 +15,8 @@ use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Mutation, PollerMessage};
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::feed::{Task, forward_values, send_later};
-use madako_protocol::gate::commit;
 use madako_protocol::latest::{Publisher, Subscriber};
+use madako_protocol::leader::commit;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::ports::{Clock, Registry, RegistryMachines};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -53,7 +53,7 @@ pub struct PollerState {
     shared: BTreeMap<String, BTreeSet<String>>,
     /// Number of the newest poll; answers of older ones are ignored.
     poll: u64,
-    asked: Query,
+    last_query: Query,
     in_flight: Option<Task>,
     timer: Option<Task>,
     last_failure: Option<String>,
@@ -97,7 +97,7 @@ impl Actor for Poller {
             given_up: BTreeSet::new(),
             shared: BTreeMap::new(),
             poll: 0,
-            asked: Query { url: 0, variables: 0 },
+            last_query: Query { url: 0, variables: 0 },
             in_flight: None,
             timer: None,
             last_failure: None,
@@ -167,7 +167,7 @@ impl PollerState {
     /// its own deadline ends the question.
     fn tick(&mut self, myself: &ActorRef<Envelope<PollerMessage>>) {
         let wanted = self.state.as_deref().filter(|state| !state.disabled).and_then(query);
-        if self.in_flight.is_some() && wanted == Some(self.asked) {
+        if self.in_flight.is_some() && wanted == Some(self.last_query) {
             self.set_timer(myself);
         } else {
             self.poll(myself);
@@ -185,9 +185,9 @@ impl PollerState {
         self.set_timer(myself);
         self.in_flight = None;
         let Some(state) = self.state.as_ref().filter(|state| !state.disabled) else { return };
-        let (Some(asked), Some(url)) = (query(state), state.url.as_ref()) else { return };
+        let (Some(last_query), Some(url)) = (query(state), state.url.as_ref()) else { return };
         self.poll += 1;
-        self.asked = asked;
+        self.last_query = last_query;
         let poll = self.poll;
         let registry = Arc::clone(&self.given.registry);
         let url = url.value.clone();
@@ -215,7 +215,7 @@ impl PollerState {
         madako_observation_left_out().set(fetched.left_out.len() as f64);
         madako_observation_timestamp_seconds().set(now.unix_timestamp() as f64);
         self.last_failure = None;
-        self.tell_shared(&fetched);
+        self.report_duplicate_addresses(&fetched);
         self.given
             .events
             .emit(Event::Observed { machines: fetched.machines.len(), left_out: fetched.left_out.len() });
@@ -228,13 +228,13 @@ impl PollerState {
             addresses: Arc::new(addresses),
             left_out,
             at: now,
-            seen: Instant::now(),
-            query: self.asked,
+            received: Instant::now(),
+            query: self.last_query,
             held,
         }));
     }
 
-    fn tell_shared(&mut self, fetched: &RegistryMachines) {
+    fn report_duplicate_addresses(&mut self, fetched: &RegistryMachines) {
         let shared = shared_addresses(&fetched.machines);
         madako_duplicate_addresses().set(shared.len() as f64);
         if shared != self.shared {

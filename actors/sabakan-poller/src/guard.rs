@@ -103,13 +103,13 @@ mod tests {
     #[test]
     fn more_than_a_tenth_is_held_until_the_third_poll_in_a_row_agrees() {
         let nodes = set(0..20);
-        let seen = set(3..20);
+        let observed = set(3..20);
         let first = held(set(0..3), 1);
         let second = held(set(0..3), 2);
-        assert_eq!(evaluate(&nodes, &seen, &set(0..0), None), GuardVerdict::Hold(first.clone()));
-        assert_eq!(evaluate(&nodes, &seen, &set(0..0), Some(&first)), GuardVerdict::Hold(second.clone()));
+        assert_eq!(evaluate(&nodes, &observed, &set(0..0), None), GuardVerdict::Hold(first.clone()));
+        assert_eq!(evaluate(&nodes, &observed, &set(0..0), Some(&first)), GuardVerdict::Hold(second.clone()));
         assert_eq!(
-            evaluate(&nodes, &seen, &set(0..0), Some(&second)),
+            evaluate(&nodes, &observed, &set(0..0), Some(&second)),
             GuardVerdict::Accept { released: Some(HoldEndReason::Agreed) }
         );
     }
@@ -168,14 +168,14 @@ mod tests {
         #[test]
         fn a_large_removal_takes_three_polls(size in 2_u32..60, first_seen in 0_u32..60) {
             let nodes = set(0..size);
-            let seen = set(first_seen.min(size)..size);
-            let gone = nodes.len() - seen.len();
+            let observed = set(first_seen.min(size)..size);
+            let gone = nodes.len() - observed.len();
             let large = gone > 1 && gone * 10 > nodes.len();
             let mut kept = None;
             let mut polls = 0;
             loop {
                 polls += 1;
-                match evaluate(&nodes, &seen, &set(0..0), kept.as_ref()) {
+                match evaluate(&nodes, &observed, &set(0..0), kept.as_ref()) {
                     GuardVerdict::Hold(state) => kept = Some(state),
                     GuardVerdict::Accept { .. } => break,
                 }

@@ -97,7 +97,7 @@ impl Rates {
             initialize_takes: seconds(10),
             // The planner prefers machines that retire years later, so a retire date must jump over those years for its
             // passing to be observable.
-            age_every: seconds(300),
+            age_every: seconds(200),
             age_by: DAY * 3 * 365,
             retire_overdue_after: seconds(15),
             retiring_takes: seconds(12),

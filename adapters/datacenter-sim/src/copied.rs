@@ -20,12 +20,14 @@ pub const MAX_RACK: u32 = 999_999;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
-    #[error("there are {0} machines, and at most {MAX_MACHINES} can be simulated")]
+    #[error("the copied registry has {0} machines; at most {MAX_MACHINES} can be simulated")]
     TooMany(usize),
     /// The rack number is out of range.
     #[error("the machine {serial} is in rack {rack}; racks from 0 to {MAX_RACK} can be simulated")]
     Rack { serial: String, rack: i64 },
-    #[error("two machines have the serial {0}")]
+    #[error(
+        "two machines of the copied registry have the serial {0}, and a simulated registry has each serial once"
+    )]
     Twice(String),
 }
 

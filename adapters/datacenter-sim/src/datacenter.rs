@@ -156,13 +156,13 @@ impl Datacenter {
         };
         if datacenter.config.boot {
             for rack in 0..racks {
-                datacenter.settle(rack, BOOT_ROLE.to_owned());
+                datacenter.add_settled_machine(rack, BOOT_ROLE.to_owned());
             }
         }
         let mut next_rack = 0;
         for role in datacenter.config.roles.clone() {
             for _ in 0..role.machines {
-                datacenter.settle(next_rack, role.role.clone());
+                datacenter.add_settled_machine(next_rack, role.role.clone());
                 next_rack = (next_rack + 1) % racks;
             }
         }
@@ -254,7 +254,7 @@ impl Datacenter {
     }
 
     /// Adds a place with a machine that has been there for some time. The place stays empty if the rack is full.
-    fn settle(&mut self, rack: u32, role: String) {
+    fn add_settled_machine(&mut self, rack: u32, role: String) {
         let place = self.add_place(rack, role);
         let lifetime = to_milliseconds(self.config.lifetime);
         // The range exceeds the lifetime, so some machines are overdue for retirement.

@@ -43,7 +43,7 @@ pub const MAX_RUNS: usize = 10_000;
 
 const CHECK_TAKES: Duration = Duration::from_millis(300);
 
-/// Mean time of a boot.
+/// Mean time of a boot, where no other one is given.
 const BOOT_TAKES: Duration = Duration::from_secs(60);
 /// Time of a boot that hangs until an operator notices: longer than the service waits.
 const BOOT_HANGS: Duration = Duration::from_secs(40 * 60);
@@ -130,6 +130,8 @@ pub struct SimulatedHost {
     name: String,
     registry: SimulatedRegistry,
     habits: CommandBehaviour,
+    /// Mean time of a boot.
+    boot_time: Duration,
     log: Arc<Mutex<Log>>,
     /// True while boots may hang.
     may_hang: Arc<watch::Sender<bool>>,
@@ -155,7 +157,14 @@ impl SimulatedHost {
     #[must_use]
     pub fn new(registry: SimulatedRegistry, habits: CommandBehaviour) -> Self {
         let may_hang = Arc::new(watch::Sender::new(true));
-        Self { name: "host".to_owned(), registry, habits, log: Arc::default(), may_hang }
+        let boot_time = BOOT_TAKES;
+        Self { name: "host".to_owned(), registry, habits, boot_time, log: Arc::default(), may_hang }
+    }
+
+    /// The host with another mean time of a boot.
+    #[must_use]
+    pub fn with_boot_time(self, boot_time: Duration) -> Self {
+        Self { boot_time, ..self }
     }
 
     /// A host of another name over the same machines and the same log.
@@ -265,7 +274,7 @@ impl SimulatedHost {
         let boot = self.registry.with_datacenter(|datacenter| {
             let place = datacenter.find_by_address(address)?;
             let hangs = datacenter.chance.is_within_percent(Kind::CommandHeals, place, nth, HANGING_BOOTS);
-            let takes = datacenter.chance.draw_duration(Kind::CommandTakes, place, nth + 1, BOOT_TAKES);
+            let takes = datacenter.chance.draw_duration(Kind::CommandTakes, place, nth + 1, self.boot_time);
             Some((datacenter.now(), takes, hangs && *self.may_hang.borrow()))
         });
         let Some((now, takes, hangs)) = boot else { return };
@@ -288,7 +297,7 @@ impl SimulatedHost {
         }
     }
 
-    async fn act(
+    async fn run_program(
         &self,
         program: &str,
         address: &str,
@@ -378,7 +387,7 @@ impl Host for SimulatedHost {
             },
             RESET | SUCCESS | REBOOT => {
                 let (number, nth) = self.begin(permit.epoch(), program, address);
-                match self.act(program, address, command.deadline, number, nth).await {
+                match self.run_program(program, address, command.deadline, number, nth).await {
                     CommandResult::Reported(outcome) => Ok(outcome),
                     CommandResult::Lost => Err(HostError::Lost {
                         program: program.to_owned(),

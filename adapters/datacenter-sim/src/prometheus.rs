@@ -104,14 +104,15 @@ impl PrometheusState {
         let (turn, part) = (turns.floor().clamp(0.0, f64::from(u32::MAX - 1)), turns.fract());
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
         let turn = turn as u32;
-        let (from, to) = (self.turn(place, metric, turn), self.turn(place, metric, turn + 1));
+        let (from, to) =
+            (self.turning_value(place, metric, turn), self.turning_value(place, metric, turn + 1));
         // Smoothstep: the slope is zero at the turning points.
         let eased = part * part * (3.0 - 2.0 * part);
         ((from + (to - from) * eased) * 10.0).round() / 10.0
     }
 
     /// Value of a metric at its `nth` turning point.
-    fn turn(&self, place: u32, metric: &RandomWalkMetric, nth: u32) -> f64 {
+    fn turning_value(&self, place: u32, metric: &RandomWalkMetric, nth: u32) -> f64 {
         let step = self.chance.number_below(Kind::MetricTurn, place, nth, STEPS + 1);
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         let part = step as f64 / STEPS as f64;
@@ -126,10 +127,10 @@ struct QueryParameters {
 
 async fn answer_query(
     State(prometheus): State<SimulatedPrometheus>,
-    Query(asked): Query<QueryParameters>,
+    Query(parameters): Query<QueryParameters>,
 ) -> Response {
     let inner = &prometheus.0;
-    let Some(names) = names_in_query(&asked.query) else {
+    let Some(names) = names_in_query(&parameters.query) else {
         let error =
             "only metrics chosen by their names are here: name, {__name__=\"name\"} or {__name__=~\"a|b\"}";
         let body = json!({"status": "error", "errorType": "bad_data", "error": error});

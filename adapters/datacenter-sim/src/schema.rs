@@ -182,7 +182,10 @@ impl<'a> QueryRun<'a> {
         each: &mut dyn FnMut(&'a Positioned<Field>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         if depth > MAX_DEPTH {
-            return Err(Failure::invalid_query(format!("more than {MAX_DEPTH} levels"), selection.pos));
+            return Err(Failure::invalid_query(
+                format!("the query selects fields at more than {MAX_DEPTH} levels"),
+                selection.pos,
+            ));
         }
         for item in &selection.node.items {
             if let Some(directive) = item.node.directives().first() {

@@ -99,7 +99,7 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn apply_transaction(&mut self, request: &PbTxnRequest) -> Result<Answer, RequestError> {
-        if has_put(request) {
+        if contains_put(request) {
             self.refuse_when_full()?;
         }
         let path = {
@@ -406,10 +406,10 @@ impl<'a> Batch<'a> {
     }
 }
 
-fn has_put(request: &PbTxnRequest) -> bool {
+fn contains_put(request: &PbTxnRequest) -> bool {
     request.success.iter().chain(&request.failure).any(|operation| match &operation.request {
         Some(PbTxnOpRequest::RequestPut(_)) => true,
-        Some(PbTxnOpRequest::RequestTxn(inner)) => has_put(inner),
+        Some(PbTxnOpRequest::RequestTxn(inner)) => contains_put(inner),
         _ => false,
     })
 }

@@ -30,17 +30,17 @@ impl RevisionBell {
 #[derive(Debug)]
 pub(crate) struct Listener {
     bell: Arc<RevisionBell>,
-    seen: i64,
+    last_revision: i64,
 }
 
 impl Listener {
     pub(crate) fn new(bell: &Arc<RevisionBell>) -> Self {
-        Self { bell: Arc::clone(bell), seen: bell.newest.load(Ordering::Acquire) }
+        Self { bell: Arc::clone(bell), last_revision: bell.newest.load(Ordering::Acquire) }
     }
 
     /// Marks the latest published revision as seen.
     pub(crate) fn mark_seen(&mut self) {
-        self.seen = self.bell.newest.load(Ordering::Acquire);
+        self.last_revision = self.bell.newest.load(Ordering::Acquire);
     }
 
     /// Returns when an unseen revision is published.
@@ -50,8 +50,8 @@ impl Listener {
             // From here on no notification is lost.
             rung.as_mut().enable();
             let newest = self.bell.newest.load(Ordering::Acquire);
-            if newest != self.seen {
-                self.seen = newest;
+            if newest != self.last_revision {
+                self.last_revision = newest;
                 return;
             }
             rung.await;

@@ -42,7 +42,7 @@ pub struct EmbeddedEtcd {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("cannot listen on {address}")]
+    #[error("the embedded store cannot listen on {address} (`embedded.listen`)")]
     Listen { address: SocketAddr, source: std::io::Error },
     /// The operating system returned no local address.
     #[error("cannot read the local address of the embedded store's listener from the operating system")]
@@ -149,14 +149,6 @@ impl EmbeddedEtcd {
         let (client, server) = tokio::io::duplex(DUPLEX_BYTES);
         tokio::spawn(serve_connection(server, self.router.clone(), self.store.watch_stop()));
         client
-    }
-
-    /// Serves one connection on any byte stream until it ends.
-    pub async fn serve_stream<S>(&self, stream: S)
-    where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    {
-        serve_connection(stream, self.router.clone(), self.store.watch_stop()).await;
     }
 
     /// The owner's own client. It calls the services directly, without a connection. Its leases are recorded with

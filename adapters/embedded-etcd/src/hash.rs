@@ -21,17 +21,17 @@ pub(crate) struct HashOfStore {
     pub(crate) compacted: i64,
 }
 
-/// The hash of everything up to `asked`; 0 is the current revision.
-pub(crate) fn hash_kv(store: &Store, asked: i64) -> Result<HashOfStore, RequestError> {
+/// The hash of everything up to `requested`; 0 is the current revision.
+pub(crate) fn hash_kv(store: &Store, requested: i64) -> Result<HashOfStore, RequestError> {
     let state = store.lock_state();
     let view = state.view;
-    if asked > 0 && asked <= view.compacted {
+    if requested > 0 && requested <= view.compacted {
         return Err(RequestError::Compacted);
     }
-    if asked > view.current {
+    if requested > view.current {
         return Err(RequestError::FutureRevision);
     }
-    let revision = if asked == 0 { view.current } else { asked };
+    let revision = if requested == 0 { view.current } else { requested };
     let mut kept: Vec<_> = state.index.hashed_revisions_at(revision, view.compacted).collect();
     let snapshot = store.take_snapshot()?;
     drop(state);

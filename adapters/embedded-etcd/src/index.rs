@@ -164,9 +164,9 @@ mod tests {
     #[test]
     fn the_index_answers_for_every_revision() {
         let index = index(&[("a", 2, 1), ("a", 4, 2), ("a", 5, 0), ("a", 7, 1)]);
-        let seen: Vec<_> =
+        let observed: Vec<_> =
             (1..9).map(|main| index.change_at(b"a", main).map(|change| change.revision.main)).collect();
-        assert_eq!(seen, [None, Some(2), Some(2), Some(4), None, None, Some(7), Some(7)]);
+        assert_eq!(observed, [None, Some(2), Some(2), Some(4), None, None, Some(7), Some(7)]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(crate) const MAX_FILL_BYTES: u64 = 4 * FILL_BYTES;
 
 /// Interval of log lines during a long verification: one or two lines for a file of some hundred MB on a disk of 100
 /// MB/s.
-pub(crate) const PROGRESS_SAID_EVERY: Duration = Duration::from_secs(3);
+pub(crate) const PROGRESS_LOG_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Longest TTL that etcd grants, in seconds (its `lease.MaxLeaseTTL`).
 pub(crate) const MAX_TTL_SECONDS: i64 = 9_000_000_000;

@@ -39,11 +39,11 @@ pub(crate) struct ReadableRevisions {
 
 impl ReadableRevisions {
     /// The revision that a request means; 0 or less is the current one.
-    pub(crate) fn resolve(self, asked: i64) -> Result<i64, RequestError> {
-        if asked > self.current {
+    pub(crate) fn resolve(self, requested: i64) -> Result<i64, RequestError> {
+        if requested > self.current {
             return Err(RequestError::FutureRevision);
         }
-        let revision = if asked <= 0 { self.current } else { asked };
+        let revision = if requested <= 0 { self.current } else { requested };
         if revision < self.compacted { Err(RequestError::Compacted) } else { Ok(revision) }
     }
 }

@@ -84,7 +84,7 @@ impl WatchStream {
                     Ok(None) | Err(_) => return,
                 },
                 () = published.wait_for_change() => Ok(()),
-                _ = progress.tick() => self.tell_progress().await,
+                _ = progress.tick() => self.send_progress().await,
             };
             if outcome.is_err() {
                 return;
@@ -254,7 +254,7 @@ impl WatchStream {
         }
     }
 
-    async fn tell_progress(&mut self) -> Result<(), StreamEnded> {
+    async fn send_progress(&mut self) -> Result<(), StreamEnded> {
         let reached = self.catch_up().await?;
         let mut quiet = Vec::new();
         for (id, watch) in &mut self.watches {

@@ -55,25 +55,25 @@ pub enum KeysError {
         "the list has more than {MOST_ENCRYPTION_KEYS} encryption keys: remove keys that no stored value uses"
     )]
     TooMany,
-    #[error("line {0} is not an encryption key of {KEY_BYTES} bytes in Base64")]
+    #[error("line {0} of the list of encryption keys is not a key of {KEY_BYTES} bytes in Base64")]
     NotAKey(usize),
-    #[error("line {0} repeats an earlier encryption key")]
+    #[error("line {0} of the list of encryption keys repeats an earlier key: remove the line")]
     Twice(usize),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     #[error(
-        "the value is encrypted with the key {id}, which is not configured here: add this key to the encryption keys of the instance"
+        "the stored value is encrypted with the key {id}, which is not configured here: add this key to the encryption keys of the instance"
     )]
     UnknownKey {
         /// Id of the key, without unusual characters.
         id: String,
     },
-    #[error("the value cannot be decrypted: it was changed, or moved from another place")]
+    #[error("the stored value cannot be decrypted: it was changed, or moved from another key of the store")]
     Altered,
     /// The format is unknown: written by a later version, or invalid.
-    #[error("the value is encrypted in a form that this version does not know")]
+    #[error("the stored value is encrypted in a form that this version of Madako does not know")]
     Form,
 }
 

@@ -198,7 +198,7 @@ impl EtcdBackups for BackupsOnHost {
         Err(BackupError::Refuted { name: backup.name.clone(), renamed, difference })
     }
 
-    async fn rotate(
+    async fn remove_older_backups(
         &self,
         permit: &Permit,
         directory: &Path,

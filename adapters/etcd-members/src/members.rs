@@ -60,7 +60,8 @@ impl MemberChange<'_> {
         match timeout_at(by, sent).await {
             Ok(answer) => Ok(answer.map_err(Failure::from)),
             Err(_) => {
-                Err(Failure::Unavailable("etcd did not answer in time".to_owned()).into_error(self.what))
+                let why = format!("etcd did not answer within {:?}", by.saturating_duration_since(now));
+                Err(Failure::Unavailable(why).into_error(self.what))
             }
         }
     }
@@ -148,8 +149,8 @@ impl EtcdMembers {
     /// A connection to the leader, as far as a member knows it.
     async fn leader_client(&self, client: &Client, members: &[EtcdMember]) -> Option<Client> {
         let by = Instant::now() + REQUEST;
-        let asked = timeout_at(by, async { client.maintenance_client().status().await }).await;
-        let leader = asked.ok()?.ok()?.leader();
+        let status = timeout_at(by, async { client.maintenance_client().status().await }).await;
+        let leader = status.ok()?.ok()?.leader();
         let leader = members.iter().find(|member| member.id == leader)?;
         self.pool.open_connections(PROMOTE).await.ok()?.client_of(&leader.address()).ok()
     }
@@ -163,10 +164,13 @@ impl EtcdMembers {
     ) -> Result<Session, EtcdError> {
         permit.check(Instant::now())?;
         let late = || {
-            Failure::Unavailable("the permit ended before any member answered".to_owned()).into_error(what)
+            let addresses = addresses.join(", ");
+            let why =
+                format!("the leader's permit ended before a member of etcd answered on any of {addresses}");
+            Failure::Unavailable(why).into_error(what)
         };
-        let asked = timeout_at(permit.expires_at(), self.ask(what, addresses)).await;
-        match asked.map_err(|_| late())??.1 {
+        let answer = timeout_at(permit.expires_at(), self.ask(what, addresses)).await;
+        match answer.map_err(|_| late())??.1 {
             Answer::Granted(session) => Ok(*session),
             Answer::Listed(_, failure) => Err(failure.into_error(what)),
         }
@@ -212,9 +216,9 @@ impl EtcdCluster for EtcdMembers {
             // Members that do not answer may be out of our reach alone: nothing is known of them.
             Answer::Listed(members, _) => return Ok(EtcdStatus { healthy: false, members }),
         };
-        let asked =
+        let requests =
             session.members.into_iter().map(|member| check_member(&connections, member, session.revision));
-        let looking = futures::stream::iter(asked).buffered(MOST_ASKED_AT_ONCE).collect::<Vec<_>>();
+        let looking = futures::stream::iter(requests).buffered(MOST_ASKED_AT_ONCE).collect::<Vec<_>>();
         let revoke = async {
             // A lease that is not revoked ends by itself soon.
             let by = Instant::now() + REQUEST;
@@ -228,9 +232,9 @@ impl EtcdCluster for EtcdMembers {
         // Without certificates, no member is asked.
         let Ok(connections) = self.pool.open_connections(REVISIONS).await else { return BTreeMap::new() };
         let by = Instant::now() + REQUEST;
-        let asked =
+        let requests =
             addresses.iter().cloned().map(|address| own_revision(Arc::clone(&connections), address, by));
-        let answers = futures::stream::iter(asked).buffer_unordered(MOST_ASKED_AT_ONCE);
+        let answers = futures::stream::iter(requests).buffer_unordered(MOST_ASKED_AT_ONCE);
         answers.filter_map(futures::future::ready).collect().await
     }
 

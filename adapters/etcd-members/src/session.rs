@@ -41,11 +41,14 @@ pub(crate) async fn request_member<T>(
     by: Instant,
     sent: impl Future<Output = Result<T, etcd_client::Error>>,
 ) -> Result<T, Failure> {
+    let limit = by.saturating_duration_since(Instant::now());
     match timeout_at(by, sent).await {
         Ok(answer) => answer.map_err(Failure::from),
         Err(_) => {
             connections.forget(address);
-            Err(Failure::Unavailable("etcd did not answer in time".to_owned()))
+            Err(Failure::Unavailable(format!(
+                "the member of etcd on {address} did not answer within {limit:?}"
+            )))
         }
     }
 }

@@ -21,12 +21,12 @@ const STATUS: Duration = Duration::from_secs(6);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_gets_users_and_knows_clients_by_their_certificates() {
     let Some(fleet) = Fleet::start().await else { return };
-    let asked = addresses(&[1, 2, 3]);
+    let requested = addresses(&[1, 2, 3]);
     for _ in 0..2 {
-        fleet.etcd.set_up_auth(&permit(), &asked).await.unwrap();
+        fleet.etcd.set_up_auth(&permit(), &requested).await.unwrap();
     }
-    let status = fleet.etcd.status(&asked).await.unwrap();
-    assert_eq!((status.healthy, in_sync(&status)), (true, asked.clone()));
+    let status = fleet.etcd.status(&requested).await.unwrap();
+    assert_eq!((status.healthy, in_sync(&status)), (true, requested.clone()));
     assert!(status.members.iter().all(|member| member.version.is_some() && !member.learner), "{status:?}");
 
     let mut api_server = fleet.client("127.0.0.2", "kube-apiserver").await;
@@ -46,14 +46,14 @@ async fn a_cluster_gets_users_and_knows_clients_by_their_certificates() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_added_user_has_its_keys_alone_and_an_existing_one_is_refused() {
     let Some(fleet) = Fleet::start().await else { return };
-    let asked = addresses(&[1, 2, 3]);
-    fleet.etcd.set_up_auth(&permit(), &asked).await.unwrap();
+    let requested = addresses(&[1, 2, 3]);
+    fleet.etcd.set_up_auth(&permit(), &requested).await.unwrap();
     let mut root = fleet.client("127.0.0.1", "root").await;
     // An earlier call was interrupted after the role.
     root.role_add("coil").await.unwrap();
-    fleet.etcd.add_user(&permit(), &asked, "coil", "/coil/").await.unwrap();
+    fleet.etcd.add_user(&permit(), &requested, "coil", "/coil/").await.unwrap();
     // All members have applied the change when they answer.
-    assert_eq!(in_sync(&fleet.etcd.status(&asked).await.unwrap()), asked);
+    assert_eq!(in_sync(&fleet.etcd.status(&requested).await.unwrap()), requested);
     let mut coil = fleet.client("127.0.0.2", "coil").await;
     coil.put("/coil/a", "1", None).await.unwrap();
     let refused = coil.put("/registry/a", "1", None).await.unwrap_err();
@@ -64,14 +64,14 @@ async fn an_added_user_has_its_keys_alone_and_an_existing_one_is_refused() {
         ("kube-apiserver", "the user kube-apiserver exists already"),
         ("root", "the user root exists already"),
     ] {
-        let refused = fleet.etcd.add_user(&permit(), &asked, name, "/").await.unwrap_err();
+        let refused = fleet.etcd.add_user(&permit(), &requested, name, "/").await.unwrap_err();
         assert!(refused.to_string().ends_with(why), "{refused}");
     }
     assert!(root.role_get("kube-apiserver").await.unwrap().permissions() == role, "nothing was granted");
     root.role_add("other").await.unwrap();
     let wide = etcd_client::Permission::read_write("/").with_prefix();
     root.role_grant_permission("other", wide).await.unwrap();
-    let refused = fleet.etcd.add_user(&permit(), &asked, "other", "/other/").await.unwrap_err();
+    let refused = fleet.etcd.add_user(&permit(), &requested, "other", "/other/").await.unwrap_err();
     assert!(
         refused.to_string().contains("the role other exists already, with other permissions"),
         "{refused}"
@@ -81,28 +81,28 @@ async fn an_added_user_has_its_keys_alone_and_an_existing_one_is_refused() {
     // An earlier call was interrupted before the role was granted.
     root.role_add("late").await.unwrap();
     root.user_add("late", "x", None).await.unwrap();
-    fleet.etcd.add_user(&permit(), &asked, "late", "/late/").await.unwrap();
+    fleet.etcd.add_user(&permit(), &requested, "late", "/late/").await.unwrap();
     assert_eq!(root.user_get("late").await.unwrap().roles(), ["late"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_joins_as_a_learner_gets_its_vote_and_leaves() {
     let Some(mut fleet) = Fleet::start().await else { return };
-    let asked = addresses(&[1, 2, 3]);
-    fleet.etcd.set_up_auth(&permit(), &asked).await.unwrap();
+    let requested = addresses(&[1, 2, 3]);
+    fleet.etcd.set_up_auth(&permit(), &requested).await.unwrap();
     let url = fleet.peer_url("127.0.0.4");
-    let added = fleet.joined(&asked, &url).await;
+    let added = fleet.joined(&requested, &url).await;
     assert_eq!(
-        fleet.etcd.add_learner(&permit(), &asked, &url).await.unwrap().len(),
+        fleet.etcd.add_learner(&permit(), &requested, &url).await.unwrap().len(),
         4,
         "nothing is added twice"
     );
     let learner = member(&added, "127.0.0.4");
     assert!(learner.learner && learner.name.is_empty() && added.len() == 4, "{added:?}");
-    let status = fleet.etcd.status(&asked).await.unwrap();
-    assert_eq!(in_sync(&status), asked);
+    let status = fleet.etcd.status(&requested).await.unwrap();
+    assert_eq!(in_sync(&status), requested);
     assert_eq!(member(&status.members, "127.0.0.4").in_sync, Some(false), "it never started");
-    let refused = fleet.etcd.promote(&permit(), &asked, learner.id).await.unwrap_err();
+    let refused = fleet.etcd.promote(&permit(), &requested, learner.id).await.unwrap_err();
     assert!(matches!(refused, EtcdError::Refused { .. }), "{refused}");
 
     let cluster: Vec<String> =
@@ -110,13 +110,13 @@ async fn a_member_joins_as_a_learner_gets_its_vote_and_leaves() {
     fleet.run("127.0.0.4", "existing", &cluster.join(",")).await;
     let all = addresses(&[1, 2, 3, 4]);
     // The learner is asked first, and does not grant leases.
-    let asked: Vec<String> = all.iter().rev().cloned().collect();
-    let status = fleet.until(&asked, "the learner is in sync", |status| in_sync(status) == all).await;
+    let requested: Vec<String> = all.iter().rev().cloned().collect();
+    let status = fleet.until(&requested, "the learner is in sync", |status| in_sync(status) == all).await;
     assert!(member(&status.members, "127.0.0.4").learner);
     for _ in 0..2 {
-        fleet.etcd.promote(&permit(), &asked, learner.id).await.unwrap();
+        fleet.etcd.promote(&permit(), &requested, learner.id).await.unwrap();
     }
-    let status = fleet.until(&asked, "it votes", |status| in_sync(status) == all).await;
+    let status = fleet.until(&requested, "it votes", |status| in_sync(status) == all).await;
     assert_eq!(status.voting().count(), 4);
 
     fleet.kill("127.0.0.2").await;
@@ -131,44 +131,44 @@ async fn a_member_joins_as_a_learner_gets_its_vote_and_leaves() {
     for _ in 0..2 {
         fleet.etcd.remove(&permit(), &addresses(&[2, 1, 3, 4]), dead.id).await.unwrap();
     }
-    let status = fleet.etcd.status(&asked).await.unwrap();
+    let status = fleet.etcd.status(&requested).await.unwrap();
     assert_eq!((status.members.len(), in_sync(&status)), (3, addresses(&[1, 3, 4])));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_member_is_not_in_sync_and_costs_one_deadline() {
     let Some(mut fleet) = Fleet::start().await else { return };
-    let asked = addresses(&[1, 2, 3]);
+    let requested = addresses(&[1, 2, 3]);
     fleet.signal("127.0.0.1", Signal::STOP);
     let others = addresses(&[2, 3]);
     // If it led, the others elect a leader first.
     fleet.until(&others, "the others go on", |status| status.healthy).await;
     let began = Instant::now();
-    let status = fleet.etcd.status(&asked).await.unwrap();
+    let status = fleet.etcd.status(&requested).await.unwrap();
     assert!(began.elapsed() < STATUS, "{:?}", began.elapsed());
     assert_eq!((status.healthy, in_sync(&status)), (true, others));
     assert_eq!(member(&status.members, "127.0.0.1").in_sync, Some(false));
     fleet.signal("127.0.0.1", Signal::CONT);
-    fleet.until(&asked, "it comes back", |status| in_sync(status) == asked).await;
+    fleet.until(&requested, "it comes back", |status| in_sync(status) == requested).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_majority_the_members_are_listed_and_nothing_is_known_of_them() {
     let Some(mut fleet) = Fleet::start().await else { return };
-    let asked = addresses(&[1, 2, 3]);
-    let lost = fleet.etcd.status(&asked).await.unwrap().members[0].id;
+    let requested = addresses(&[1, 2, 3]);
+    let lost = fleet.etcd.status(&requested).await.unwrap().members[0].id;
     fleet.kill("127.0.0.2").await;
     fleet.kill("127.0.0.3").await;
-    let status = fleet.etcd.status(&asked).await.unwrap();
+    let status = fleet.etcd.status(&requested).await.unwrap();
     assert!(!status.healthy && status.members.len() == 3, "{status:?}");
     assert!(status.members.iter().all(|member| member.in_sync.is_none()), "{status:?}");
-    let refused = fleet.etcd.remove(&permit(), &asked, lost).await.unwrap_err();
+    let refused = fleet.etcd.remove(&permit(), &requested, lost).await.unwrap_err();
     assert!(matches!(refused, EtcdError::Unavailable { .. }), "{refused}");
     let short = Permit::give(1, Instant::now() + Duration::from_millis(300));
-    let late = fleet.etcd.remove(&short, &asked, lost).await.unwrap_err();
-    assert!(late.to_string().contains("the permit ended"), "{late}");
+    let late = fleet.etcd.remove(&short, &requested, lost).await.unwrap_err();
+    assert!(late.to_string().contains("permit ended before a member of etcd answered"), "{late}");
     fleet.kill("127.0.0.1").await;
-    let silent = fleet.etcd.status(&asked).await.unwrap_err();
+    let silent = fleet.etcd.status(&requested).await.unwrap_err();
     assert!(matches!(silent, EtcdError::Unavailable { .. }), "{silent}");
     assert!(silent.to_string().contains("127.0.0.1: "), "{silent}");
 }
@@ -177,15 +177,15 @@ async fn without_a_majority_the_members_are_listed_and_nothing_is_known_of_them(
 async fn nothing_is_asked_without_a_permit_or_certificates() {
     let (_store, authorities) = authorities().await;
     let etcd = EtcdMembers::new(authorities, 1);
-    let asked = addresses(&[1]);
-    let missing = etcd.status(&asked).await.unwrap_err();
+    let requested = addresses(&[1]);
+    let missing = etcd.status(&requested).await.unwrap_err();
     assert!(matches!(missing, EtcdError::Certificates { .. }), "{missing}");
     let ended = Permit::give(7, Instant::now());
     let expected = EtcdError::Permit(PermitEnded { epoch: 7 });
-    assert_eq!(etcd.add_learner(&ended, &asked, "https://127.0.0.1:1").await.unwrap_err(), expected);
-    assert_eq!(etcd.promote(&ended, &asked, 1).await.unwrap_err(), expected);
-    assert_eq!(etcd.remove(&ended, &asked, 1).await.unwrap_err(), expected);
-    assert_eq!(etcd.set_up_auth(&ended, &asked).await.unwrap_err(), expected);
+    assert_eq!(etcd.add_learner(&ended, &requested, "https://127.0.0.1:1").await.unwrap_err(), expected);
+    assert_eq!(etcd.promote(&ended, &requested, 1).await.unwrap_err(), expected);
+    assert_eq!(etcd.remove(&ended, &requested, 1).await.unwrap_err(), expected);
+    assert_eq!(etcd.set_up_auth(&ended, &requested).await.unwrap_err(), expected);
 }
 
 #[tokio::test]

@@ -71,8 +71,10 @@ pub(crate) async fn add_user(
 /// A random password. The seeded generator would let a reader of the seed know it.
 fn draw_password() -> Result<String, Failure> {
     let mut bytes = [0; PASSWORD_BYTES];
-    SysRng
-        .try_fill_bytes(&mut bytes)
-        .map_err(|error| Failure::Unavailable(format!("the system has no random numbers: {error}")))?;
+    SysRng.try_fill_bytes(&mut bytes).map_err(|error| {
+        Failure::Unavailable(format!(
+            "cannot get random bytes for a password from the operating system: {error}"
+        ))
+    })?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -21,13 +21,13 @@ pub(crate) struct Process {
 pub(crate) struct DescendantKiller {
     since: Instant,
     /// Descendants of the latest scan: name, and the error if the kill failed.
-    seen: BTreeMap<i32, (String, Option<rustix::io::Errno>)>,
+    present: BTreeMap<i32, (String, Option<rustix::io::Errno>)>,
     pause: Duration,
 }
 
 impl DescendantKiller {
     pub(crate) fn begin() -> Self {
-        Self { since: Instant::now(), seen: BTreeMap::new(), pause: EAGER_PAUSE }
+        Self { since: Instant::now(), present: BTreeMap::new(), pause: EAGER_PAUSE }
     }
 
     pub(crate) fn start_time(&self) -> Instant {
@@ -44,29 +44,29 @@ impl DescendantKiller {
     pub(crate) fn kill(&mut self, is_meant: impl Fn(i32, &Process) -> bool) {
         let processes = read_processes();
         let descendants = find_descendants(own_id(), &processes, is_meant);
-        let mut seen = BTreeMap::new();
+        let mut present = BTreeMap::new();
         for id in &descendants {
             let refused = kill(*id, &descendants).err();
             let name = processes.get(id).map(|process| process.name.clone()).unwrap_or_default();
-            seen.insert(*id, (name, refused));
+            present.insert(*id, (name, refused));
         }
-        let is_new = seen.keys().any(|id| !self.seen.contains_key(id));
+        let is_new = present.keys().any(|id| !self.present.contains_key(id));
         self.pause = if is_new { EAGER_PAUSE } else { (self.pause * 2).min(PATIENT_PAUSE) };
-        self.seen = seen;
+        self.present = present;
     }
 
     pub(crate) fn process_ids(&self) -> impl Iterator<Item = i32> {
-        self.seen.keys().copied()
+        self.present.keys().copied()
     }
 
     /// The descendants of the latest scan, for an error message.
     pub(crate) fn describe_survivors(&self) -> String {
-        let named = self.seen.iter().take(MAX_NAMED).map(|(id, (name, refused))| match refused {
+        let named = self.present.iter().take(MAX_NAMED).map(|(id, (name, refused))| match refused {
             None => format!("{name} ({id})"),
             Some(refused) => format!("{name} ({id}: {refused})"),
         });
         let named = named.collect::<Vec<_>>().join(", ");
-        format!("{} of its processes cannot be killed: {named}", self.seen.len())
+        format!("{} of its processes cannot be killed: {named}", self.present.len())
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct CommandNote(PathBuf);
 impl CommandNote {
     /// Creates a note with a name that is unique until the host reboots: a late watcher must not find the note of
     /// another command.
-    pub(crate) fn make(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn create(directory: &Path) -> io::Result<Self> {
         loop {
             let path = directory.join(format!("{:020}", monotonic_nanoseconds()));
             match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
@@ -116,7 +116,7 @@ impl LeftCommands {
     ///
     /// # Errors
     /// The directory can neither be read nor created.
-    pub fn find(directory: &Path) -> io::Result<Self> {
+    pub fn list_notes(directory: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let notes = fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
         Ok(Self { notes })
@@ -189,17 +189,17 @@ mod tests {
     fn a_command_runs_as_long_as_its_watcher_holds_its_note() {
         let directory = tempfile::tempdir().unwrap();
         let notes = directory.path().join("commands");
-        assert_eq!(LeftCommands::find(&notes).unwrap().check().unwrap(), CommandsLeft::Ended);
-        let [first, second] = [(); 2].map(|()| CommandNote::make(&notes).unwrap());
+        assert_eq!(LeftCommands::list_notes(&notes).unwrap().check().unwrap(), CommandsLeft::Ended);
+        let [first, second] = [(); 2].map(|()| CommandNote::create(&notes).unwrap());
         let held = [&first, &second].map(|note| HeldNote::take(note.path().to_owned()).unwrap());
-        let left = LeftCommands::find(&notes).unwrap();
+        let left = LeftCommands::list_notes(&notes).unwrap();
         assert_eq!(left.check().unwrap(), CommandsLeft::Running(2));
         let [ended, killed] = held;
         ended.remove();
         assert_eq!(left.check().unwrap(), CommandsLeft::Running(1));
         drop(killed);
         assert_eq!(left.check().unwrap(), CommandsLeft::Unknown(1));
-        let again = LeftCommands::find(&notes).unwrap();
+        let again = LeftCommands::list_notes(&notes).unwrap();
         assert_eq!(again.check().unwrap(), CommandsLeft::Unknown(1), "a third process finds it too");
         again.forget_unknown().unwrap();
         assert_eq!(left.check().unwrap(), CommandsLeft::Ended);
@@ -208,15 +208,15 @@ mod tests {
     #[test]
     fn a_watcher_that_comes_after_another_process_took_over_does_not_begin() {
         let directory = tempfile::tempdir().unwrap();
-        let note = CommandNote::make(directory.path()).unwrap();
-        assert_eq!(LeftCommands::find(directory.path()).unwrap().check().unwrap(), CommandsLeft::Ended);
+        let note = CommandNote::create(directory.path()).unwrap();
+        assert_eq!(LeftCommands::list_notes(directory.path()).unwrap().check().unwrap(), CommandsLeft::Ended);
         HeldNote::take(note.path().to_owned()).unwrap_err();
     }
 
     #[test]
     fn two_watchers_cannot_hold_one_note() {
         let directory = tempfile::tempdir().unwrap();
-        let note = CommandNote::make(directory.path()).unwrap();
+        let note = CommandNote::create(directory.path()).unwrap();
         let _held = HeldNote::take(note.path().to_owned()).unwrap();
         HeldNote::take(note.path().to_owned()).unwrap_err();
         note.remove();

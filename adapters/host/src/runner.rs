@@ -47,7 +47,7 @@ impl CommandsOnHost {
         Self { program: program.into(), silence, notes: None }
     }
 
-    /// Keeps a note of each command in a directory that [`LeftCommands::find`](crate::LeftCommands::find) has listed.
+    /// Keeps a note of each command in a directory that [`LeftCommands::list_notes`](crate::LeftCommands::list_notes) has listed.
     #[must_use]
     pub fn with_notes(self, directory: impl Into<PathBuf>) -> Self {
         Self { notes: Some(directory.into()), ..self }
@@ -60,7 +60,7 @@ impl CommandsOnHost {
             return Err(not_started("no command was given".to_owned()));
         }
         let left = permit.expires_at().saturating_duration_since(Instant::now());
-        let note = self.notes.as_deref().map(CommandNote::make).transpose();
+        let note = self.notes.as_deref().map(CommandNote::create).transpose();
         let note =
             note.map_err(|error| not_started(format!("the command's note cannot be written: {error}")))?;
         let order = Order {
@@ -113,7 +113,7 @@ impl CommandsOnHost {
                         "processes that the command left running were killed at its deadline"
                     );
                 }
-                Ok(outcome_of_ended(ended))
+                Ok(outcome_of_command(ended))
             }
             LastReport { last: Some(Report::TooLate), .. } => {
                 Err(HostError::Permit(PermitEnded { epoch: permit.epoch() }))
@@ -150,10 +150,10 @@ impl Host for CommandsOnHost {
 
 /// Sends the order and then heartbeats. A watcher that no longer reads has reported or ended; [`hear`] finds out which.
 async fn send_heartbeats(mut orders: ChildStdin, order: Vec<u8>, pause: Duration) -> Infallible {
-    let mut told = orders.write_all(&order).await;
-    while told.is_ok() {
+    let mut written = orders.write_all(&order).await;
+    while written.is_ok() {
         time::sleep(pause).await;
-        told = orders.write_all(b"\n").await;
+        written = orders.write_all(b"\n").await;
     }
     std::future::pending().await
 }
@@ -207,7 +207,7 @@ async fn explain_watcher_end(fault: Option<String>, complaints: ChildStderr) -> 
     }
 }
 
-fn outcome_of_ended(ended: EndedCommand) -> HostOutcome {
+fn outcome_of_command(ended: EndedCommand) -> HostOutcome {
     HostOutcome {
         end: match ended.end {
             ProcessEnd::Exited(code) => HostEnd::Exited { code },

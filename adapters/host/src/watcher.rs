@@ -69,12 +69,12 @@ fn run() -> ExitCode {
 
 /// Sends a report. If the service no longer reads, the report is dropped.
 fn send_report(report: &Report) -> ExitCode {
-    let told = serde_json::to_vec(report).map_err(io::Error::from).and_then(|mut line| {
+    let written = serde_json::to_vec(report).map_err(io::Error::from).and_then(|mut line| {
         line.push(b'\n');
         let mut out = io::stdout().lock();
         out.write_all(&line).and_then(|()| out.flush())
     });
-    if told.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,16 +122,16 @@ impl Watch {
         set_child_subreaper(Some(getpid()))?;
         descendants::check_proc()?;
         let mut service = streams::pipe_receiver(fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?)?;
-        let mut said = Vec::new();
+        let mut received = Vec::new();
         let end = loop {
-            if let Some(end) = said.iter().position(|byte| *byte == b'\n') {
+            if let Some(end) = received.iter().position(|byte| *byte == b'\n') {
                 break end;
             }
-            if said.len() > MAX_ORDER || service.read_buf(&mut said).await? == 0 {
+            if received.len() > MAX_ORDER || service.read_buf(&mut received).await? == 0 {
                 return Ok(None);
             }
         };
-        let order: Order = serde_json::from_slice(&said[..end])?;
+        let order: Order = serde_json::from_slice(&received[..end])?;
         let note = order.note.clone().map(HeldNote::take).transpose()?;
         Ok(Some(Self { order, service, service_is_there: true, note, children, _outlived: outlived }))
     }

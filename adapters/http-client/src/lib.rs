@@ -141,9 +141,9 @@ fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         // The value may be a secret, so the error shows only the name.
-        let told = |what: &str| format!("header {name:?} has an impossible {what}");
-        let key = HeaderName::try_from(name.as_str()).map_err(|_| told("name"))?;
-        map.append(key, HeaderValue::try_from(value.as_str()).map_err(|_| told("value"))?);
+        let problem = |what: &str| format!("header {name:?} has an impossible {what}");
+        let key = HeaderName::try_from(name.as_str()).map_err(|_| problem("name"))?;
+        map.append(key, HeaderValue::try_from(value.as_str()).map_err(|_| problem("value"))?);
     }
     Ok(map)
 }

@@ -23,7 +23,7 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[async_trait]
 pub trait Service: Send + Sync + 'static {
-    /// True if the instance is healthy: it can read its store, and the actors of its term have not exceeded their
+    /// True if the instance is healthy: it can read its store, and the actors of its epoch have not exceeded their
     /// restart limit.
     async fn healthy(&self) -> bool;
 

@@ -49,7 +49,7 @@ impl Limits {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}")]
+#[error("the HTTP server cannot listen on {address}")]
 pub struct BindError {
     /// The address as it was given.
     pub address: String,

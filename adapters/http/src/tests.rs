@@ -133,10 +133,10 @@ async fn to_end(io: &mut (impl AsyncRead + Unpin)) -> String {
 
 /// One answer on a connection that stays open; its body must be `body`.
 async fn answer_with(io: &mut (impl AsyncRead + AsyncWrite + Unpin), body: &str) {
-    let mut seen = Vec::new();
-    while !seen.ends_with(format!("\r\n\r\n{body}").as_bytes()) {
+    let mut observed = Vec::new();
+    while !observed.ends_with(format!("\r\n\r\n{body}").as_bytes()) {
         let byte = tokio::time::timeout(PATIENCE, io.read_u8()).await.expect("an answer").unwrap();
-        seen.push(byte);
+        observed.push(byte);
     }
 }
 
@@ -446,7 +446,7 @@ async fn the_server_serves_over_tcp_and_names_a_taken_address() {
     let listener = bind_listener("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let error = bind_listener(&address.to_string()).await.unwrap_err();
-    assert_eq!(error.to_string(), format!("cannot listen on {address}"));
+    assert_eq!(error.to_string(), format!("the HTTP server cannot listen on {address}"));
     assert_eq!(error.source.kind(), std::io::ErrorKind::AddrInUse);
 
     let (stop, stopped) = oneshot::channel::<()>();
@@ -469,6 +469,6 @@ async fn an_address_without_a_host_is_every_address() {
     assert!(listener.local_addr().unwrap().ip().is_unspecified());
     for wrong in ["10180", "127.0.0.1", "127.0.0.1:99999", ""] {
         let error = bind_listener(wrong).await.unwrap_err();
-        assert_eq!(error.to_string(), format!("cannot listen on {wrong}"));
+        assert_eq!(error.to_string(), format!("the HTTP server cannot listen on {wrong}"));
     }
 }

@@ -28,13 +28,13 @@ use crate::placement::ClientCertificate;
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A text is not valid PEM, or is empty.
-    #[error("cannot read the {what} of the server as PEM: {why}")]
+    #[error("cannot read the {what} of the HTTP server as PEM: {why}")]
     Pem { what: &'static str, why: String },
     /// Certificate and key do not match, or their kind is not supported.
-    #[error("cannot use the certificate of the server with its private key")]
+    #[error("cannot use the certificate of the HTTP server (`tls-cert`) with its private key (`tls-key`)")]
     Certificate(#[source] rustls::Error),
     /// The CA of the clients cannot be used.
-    #[error("cannot verify clients with the certificates of the client CA: {0}")]
+    #[error("cannot verify clients of the HTTP server with the CA certificates in `tls-ca`: {0}")]
     ClientCa(String),
 }
 
@@ -53,9 +53,9 @@ impl Tls {
     /// clients.
     pub fn new(certificate: &str, key: &str, client_ca: Option<&str>) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let chain = read_certificates(certificate, "certificate")?;
+        let chain = read_certificates(certificate, "certificate (`tls-cert`)")?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-            .map_err(|error| TlsError::Pem { what: "private key", why: error.to_string() })?;
+            .map_err(|error| TlsError::Pem { what: "private key (`tls-key`)", why: error.to_string() })?;
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Certificate)?;
@@ -63,7 +63,7 @@ impl Tls {
             None => builder.with_no_client_auth(),
             Some(authorities) => {
                 let mut roots = RootCertStore::empty();
-                for authority in read_certificates(authorities, "client CA")? {
+                for authority in read_certificates(authorities, "client CA (`tls-ca`)")? {
                     roots.add(authority).map_err(|error| TlsError::ClientCa(error.to_string()))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)

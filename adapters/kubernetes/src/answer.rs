@@ -7,7 +7,7 @@ use kube::core::Status;
 use madako_domain::kubernetes::EvictionOutcome;
 use madako_protocol::kubernetes::KubernetesError;
 
-use crate::limits::MAX_SAID;
+use crate::limits::MAX_SERVER_TEXT;
 
 /// Reason in an answer about an object that does not exist.
 const NOT_FOUND: &str = "NotFound";
@@ -52,6 +52,11 @@ fn error_from_status(what: &str, status: &Status) -> KubernetesError {
     }
 }
 
+/// The error of a watch that did not begin. Its status tells all that counts.
+pub(crate) fn refused_stream(what: &str, status: u16) -> KubernetesError {
+    KubernetesError::Refused { what: what.to_owned(), status, why: "the watch did not begin".to_owned() }
+}
+
 /// The refusal if an answer says, in the API server's own format, that a disruption budget forbids an eviction.
 pub(crate) fn forbidden_by_budget(error: &kube::Error) -> Option<EvictionOutcome> {
     let kube::Error::Api(status) = error else { return None };
@@ -80,11 +85,11 @@ fn shorten_text(text: &str) -> String {
             line.push(' ');
         }
         line.push_str(word);
-        if line.len() > 4 * MAX_SAID {
+        if line.len() > 4 * MAX_SERVER_TEXT {
             break;
         }
     }
-    match line.char_indices().nth(MAX_SAID) {
+    match line.char_indices().nth(MAX_SERVER_TEXT) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line,
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -24,8 +25,9 @@ use tokio::time::Instant;
 use crate::access::ApiServerAccess;
 use crate::exchange::{self, Call, RequestDeadline};
 use crate::limits::MAX_SELECTOR;
+use crate::node_watch::{ListedNodes, WatchedNodes};
 use crate::{
-    MAX_ANSWER_BYTES, MAX_DAEMON_SETS, MAX_NAMESPACES, MAX_NODES, MAX_PODS, PAGE, READ_DEADLINE,
+    MAX_ANSWER_BYTES, MAX_DAEMON_SETS, MAX_NAMESPACES, MAX_NODES, MAX_PODS, NODE_AGE, PAGE, READ_DEADLINE,
     WRITE_DEADLINE, answer, convert,
 };
 
@@ -38,6 +40,10 @@ pub struct Limits {
     pub write_deadline: Duration,
     pub max_answer_bytes: usize,
     pub page: u32,
+    /// Age up to which kept nodes are an answer; zero: each read of the nodes is a list.
+    pub node_age: Duration,
+    /// Seed of the jitter of a watch's back-off.
+    pub seed: u64,
 }
 
 impl Default for Limits {
@@ -47,6 +53,8 @@ impl Default for Limits {
             write_deadline: WRITE_DEADLINE,
             max_answer_bytes: MAX_ANSWER_BYTES,
             page: PAGE,
+            node_age: NODE_AGE,
+            seed: 0,
         }
     }
 }
@@ -64,6 +72,7 @@ pub struct ApiServer {
     pub(crate) client: Client,
     server: String,
     pub(crate) limits: Limits,
+    nodes: Arc<WatchedNodes>,
 }
 
 impl fmt::Debug for ApiServer {
@@ -78,16 +87,26 @@ impl fmt::Debug for ApiServer {
 impl ApiServer {
     /// Creates a client without sending a request. Needs a tokio runtime.
     pub fn new(access: &ApiServerAccess, limits: Limits) -> Result<Self, ConnectError> {
+        Self::with_nodes(access, limits, Arc::new(WatchedNodes::new(limits.seed)))
+    }
+
+    /// As [`Self::new`], with the nodes that the API servers of the same cluster share.
+    pub(crate) fn with_nodes(
+        access: &ApiServerAccess,
+        limits: Limits,
+        nodes: Arc<WatchedNodes>,
+    ) -> Result<Self, ConnectError> {
         let server = access.server().to_owned();
         match exchange::create_client(access, limits.max_answer_bytes, true) {
-            Ok(client) => Ok(Self { client, server, limits }),
+            Ok(client) => Ok(Self { client, server, limits, nodes }),
             Err(source) => Err(ConnectError { server, source: Box::new(source) }),
         }
     }
 
     /// The same client with other limits, apart from that of an answer's size.
     pub(crate) fn with_limits(&self, limits: Limits) -> Self {
-        Self { client: self.client.clone(), server: self.server.clone(), limits }
+        let (client, server) = (self.client.clone(), self.server.clone());
+        Self { client, server, limits, nodes: Arc::clone(&self.nodes) }
     }
 
     /// All objects of a kind that a selector matches, page by page.
@@ -101,17 +120,17 @@ impl ApiServer {
         T: ListableResource + DeserializeOwned + Resource<DynamicType = ()>,
     {
         let until = RequestDeadline::after(self.limits.read_deadline);
-        self.list_until(call, chosen, most, until).await
+        self.list_with_version(call, chosen, most, until).await.map(|(all, _)| all)
     }
 
-    /// As [`Self::list`], with a deadline for all pages.
-    pub(crate) async fn list_until<T>(
+    /// As [`Self::list`], with the resource version of the list.
+    async fn list_with_version<T>(
         &self,
         call: Call<'_>,
         chosen: ListParams,
         most: usize,
         until: RequestDeadline,
-    ) -> Result<Vec<T>, KubernetesError>
+    ) -> Result<(Vec<T>, Option<String>), KubernetesError>
     where
         T: ListableResource + DeserializeOwned + Resource<DynamicType = ()>,
     {
@@ -132,9 +151,40 @@ impl ApiServer {
             }
             match next {
                 Some(token) => params = params.continue_token(&token),
-                None => return Ok(all),
+                None => return Ok((all, page.metadata.resource_version)),
             }
         }
+    }
+
+    /// All nodes: the kept ones while the server is heard, else those of a list, from which a watch begins.
+    pub(crate) async fn watched_nodes(
+        &self,
+        call: Call<'_>,
+        until: RequestDeadline,
+    ) -> Result<Vec<Node>, KubernetesError> {
+        if let Some(kept) = self.nodes.fresh(self.limits.node_age) {
+            return Ok(kept);
+        }
+        let writes = self.nodes.writes();
+        let (listed, version) = self.list_with_version(call, ListParams::default(), MAX_NODES, until).await?;
+        let nodes: Vec<Node> = listed.into_iter().map(convert::trim_node).collect();
+        self.nodes
+            .note_list(&ListedNodes { nodes: &nodes, version: version.as_deref(), writes }, &self.client);
+        Ok(nodes)
+    }
+
+    /// Sends a change of a node, after which the kept nodes are old.
+    pub(crate) async fn send_node_change(
+        &self,
+        call: Call<'_>,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+        until: RequestDeadline,
+    ) -> Result<String, KubernetesError> {
+        // Before, too: a list that begins meanwhile may lack the change.
+        self.nodes.note_write();
+        let answer = exchange::send_request(&self.client, call, request, until).await;
+        self.nodes.note_write();
+        answer
     }
 
     /// Deadline of a write: no request may start after the permit ended, however long the connection takes.
@@ -167,10 +217,10 @@ impl ApiServer {
         }
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let request = Request::new(Node::url_path(&(), None)).patch(node, &params, &Patch::Strategic(patch));
-        exchange::send_request(&self.client, call, request, until).await.map(|_| ())
+        self.send_node_change(call, request, until).await.map(|_| ())
     }
 
-    async fn listed_pods(&self, node: &str) -> Result<Vec<KubePod>, KubernetesError> {
+    pub(crate) async fn listed_pods(&self, node: &str) -> Result<Vec<KubePod>, KubernetesError> {
         let what = format!("pods on node {node}");
         if !convert::is_name(node) {
             return Err(KubernetesError::NotFound { what });
@@ -197,7 +247,7 @@ impl ApiServer {
     }
 
     /// Classifies a refused write to a pod; `Ok(())` if the pod is gone.
-    async fn gone_or(
+    async fn classify_refused_write(
         &self,
         error: KubernetesError,
         pod: &PodId,
@@ -226,7 +276,7 @@ fn check_pod(what: &str, pod: &PodId) -> Result<(), KubernetesError> {
 impl Kubernetes for ApiServer {
     async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError> {
         let call = Call { name: "nodes", what: "nodes" };
-        let nodes: Vec<Node> = self.list(call, ListParams::default(), MAX_NODES).await?;
+        let nodes = self.watched_nodes(call, RequestDeadline::after(self.limits.read_deadline)).await?;
         let nodes: Result<Vec<KubeNode>, _> = nodes.into_iter().map(convert::convert_node).collect();
         nodes.map_err(|why| answer::malformed_answer(call.what, why))
     }
@@ -338,7 +388,7 @@ impl Kubernetes for ApiServer {
             Ok(_) => Ok(EvictionOutcome::Accepted),
             Err(exchange::FailedExchange { budget: Some(refused), .. }) => Ok(refused),
             Err(exchange::FailedExchange { error, .. }) => {
-                self.gone_or(error, pod, until).await.map(|()| EvictionOutcome::Gone)
+                self.classify_refused_write(error, pod, until).await.map(|()| EvictionOutcome::Gone)
             }
         }
     }
@@ -355,7 +405,7 @@ impl Kubernetes for ApiServer {
         let request = Request::new(KubePod::url_path(&(), Some(&pod.namespace))).delete(&pod.name, &params);
         match exchange::send_request(&self.client, call, request, until).await {
             Ok(_) => Ok(()),
-            Err(error) => self.gone_or(error, pod, until).await,
+            Err(error) => self.classify_refused_write(error, pod, until).await,
         }
     }
 }

@@ -22,6 +22,7 @@ use madako_protocol::authorities::{Authorities, CertificateRequest, IssuedCertif
 use madako_protocol::components::Components;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::permit::Permit;
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use self::kinds::KnownKinds;
@@ -32,6 +33,7 @@ use crate::limits::{
     CERTIFICATE, CERTIFICATE_AGE, CHECK_DEADLINE, MAX_CHECK_BYTES, MAX_METRICS_BYTES, METRICS_DEADLINE,
     RENEWAL_PAUSE,
 };
+use crate::node_watch::WatchedNodes;
 use crate::{answer, convert};
 
 /// CKE's user and group for its own requests.
@@ -42,6 +44,8 @@ const GROUP: &str = "system:masters";
 pub struct NodeComponents {
     authorities: Arc<dyn Authorities>,
     ports: Ports,
+    /// Outlives each certificate.
+    nodes: Arc<WatchedNodes>,
     present: tokio::sync::Mutex<Option<CurrentSession>>,
 }
 
@@ -65,6 +69,7 @@ struct AuthenticatedConnections {
     servers: Mutex<BTreeMap<String, Arc<ApiServer>>>,
     /// Kinds by group and version, as discovery reported them.
     kinds: Mutex<KnownKinds>,
+    nodes: Arc<WatchedNodes>,
 }
 
 fn unusable_answer(what: &str, why: impl ToString) -> KubernetesError {
@@ -72,15 +77,17 @@ fn unusable_answer(what: &str, why: impl ToString) -> KubernetesError {
 }
 
 impl NodeComponents {
+    /// `seed` is that of the jitter of a watch's back-off.
     #[must_use]
-    pub fn new(authorities: Arc<dyn Authorities>) -> Self {
-        Self::with_ports(authorities, Component::health_port)
+    pub fn new(authorities: Arc<dyn Authorities>, seed: u64) -> Self {
+        Self::with_ports(authorities, Component::health_port, seed)
     }
 
     /// Components at other ports than CKE's.
     #[must_use]
-    pub fn with_ports(authorities: Arc<dyn Authorities>, ports: fn(Component) -> u16) -> Self {
-        Self { authorities, ports, present: tokio::sync::Mutex::new(None) }
+    pub fn with_ports(authorities: Arc<dyn Authorities>, ports: fn(Component) -> u16, seed: u64) -> Self {
+        let nodes = Arc::new(WatchedNodes::new(seed));
+        Self { authorities, ports, nodes, present: tokio::sync::Mutex::new(None) }
     }
 
     /// The session whose certificate is not about to end. Without an answer of the authorities, a certificate stays in use
@@ -136,6 +143,7 @@ impl NodeComponents {
             checks,
             servers: Mutex::default(),
             kinds: Mutex::default(),
+            nodes: Arc::clone(&self.nodes),
         })
     }
 
@@ -193,7 +201,8 @@ impl AuthenticatedConnections {
             .map_err(|why| unusable_answer(what, why))?;
         // A server that does not answer costs its successor little time.
         let limits = Limits { read_deadline: CHECK_DEADLINE, ..Limits::default() };
-        let server = Arc::new(ApiServer::new(&access, limits).map_err(|error| unusable_answer(what, error))?);
+        let server = ApiServer::with_nodes(&access, limits, Arc::clone(&self.nodes));
+        let server = Arc::new(server.map_err(|error| unusable_answer(what, error))?);
         servers.insert(address.to_owned(), Arc::clone(&server));
         Ok(server)
     }
@@ -275,6 +284,20 @@ impl Components for NodeComponents {
             |server| async move { leases::lease_holder(&server, component).await },
         )
         .await
+    }
+
+    async fn restarted_containers(
+        &self,
+        servers: &[String],
+        node: &str,
+        since: OffsetDateTime,
+    ) -> Result<Vec<String>, KubernetesError> {
+        let what = format!("restarted containers on node {node}");
+        let ask = |server: Arc<ApiServer>| async move {
+            let pods = server.listed_pods(node).await?;
+            Ok(pods.iter().flat_map(|pod| convert::restarted_containers(pod, since)).collect())
+        };
+        self.ask_any_server(&what, servers, ask).await
     }
 
     async fn add_taints(

@@ -1,4 +1,5 @@
-//! The API servers of the cluster's control plane as one: the port [`Kubernetes`] without a kubeconfig.
+//! The API servers of the cluster's control plane as one: the ports [`Kubernetes`] and [`KubernetesWorkloads`] without a
+//! kubeconfig.
 //!
 //! Each request goes to the API server that answered last. While one does not answer, the next one is asked, in the order of the
 //! stored cluster. A refusal is an answer. All writes of the port are idempotent, so that a write whose answer was lost may
@@ -11,8 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
+use madako_domain::kubernetes::workload::Workloads;
 use madako_domain::kubernetes::{EvictionOutcome, KubeNode, Pod, PodId};
-use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError, KubernetesWorkloads};
 use madako_protocol::permit::Permit;
 use madako_protocol::store::Store;
 
@@ -22,7 +24,7 @@ use crate::components::NodeComponents;
 
 /// The control plane of the stored cluster, asked with the client certificate of [`NodeComponents`].
 pub struct ControlPlane {
-    components: NodeComponents,
+    components: Arc<NodeComponents>,
     store: Arc<dyn Store>,
     /// Address of the API server that answered last.
     last: Mutex<Option<String>>,
@@ -36,7 +38,7 @@ impl fmt::Debug for ControlPlane {
 
 impl ControlPlane {
     #[must_use]
-    pub fn new(components: NodeComponents, store: Arc<dyn Store>) -> Self {
+    pub fn new(components: Arc<NodeComponents>, store: Arc<dyn Store>) -> Self {
         Self { components, store, last: Mutex::default() }
     }
 
@@ -123,5 +125,12 @@ impl Kubernetes for ControlPlane {
 
     async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError> {
         self.ask(&format!("pod {pod}"), |server| async move { server.delete(permit, pod).await }).await
+    }
+}
+
+#[async_trait]
+impl KubernetesWorkloads for ControlPlane {
+    async fn workloads(&self) -> Result<Workloads, KubernetesError> {
+        self.ask("workloads", |server| async move { server.workloads().await }).await
     }
 }

@@ -2,13 +2,13 @@
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use madako_domain::cluster::Taint;
 use madako_domain::kubernetes::{KubeNode, Pod, PodId};
 use madako_domain::objects::NodeObject;
 use time::OffsetDateTime;
 
-use crate::limits::MAX_NAME;
+use crate::limits::{MAX_NAME, STEADY};
 
 /// Annotation of a pod that mirrors a static one.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -43,6 +43,36 @@ pub(crate) fn convert_node(node: core::Node) -> Result<KubeNode, &'static str> {
         }),
         volumes_in_use: status.volumes_in_use.unwrap_or_default(),
     })
+}
+
+/// A node without the parts that the service does not read, such as images and addresses.
+pub(crate) fn trim_node(node: core::Node) -> core::Node {
+    let (metadata, spec, status) =
+        (node.metadata, node.spec.unwrap_or_default(), node.status.unwrap_or_default());
+    let conditions = status.conditions.map(|mut conditions| {
+        conditions.retain(|condition| condition.type_ == "Ready");
+        conditions
+    });
+    core::Node {
+        metadata: ObjectMeta {
+            name: metadata.name,
+            resource_version: metadata.resource_version,
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+            deletion_timestamp: metadata.deletion_timestamp,
+            ..ObjectMeta::default()
+        },
+        spec: Some(core::NodeSpec {
+            taints: spec.taints,
+            unschedulable: spec.unschedulable,
+            ..core::NodeSpec::default()
+        }),
+        status: Some(core::NodeStatus {
+            conditions,
+            volumes_in_use: status.volumes_in_use,
+            ..core::NodeStatus::default()
+        }),
+    }
 }
 
 /// A Node object with the parts that the service keeps; the error names the missing field.
@@ -87,6 +117,24 @@ pub(crate) fn controller_uid(pod: &core::Pod) -> Option<&str> {
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
+/// The containers of a pod that run again after an end at or after a time, and ran for [`STEADY`] before that end. Times have whole
+/// seconds.
+pub(crate) fn restarted_containers(pod: &core::Pod, since: OffsetDateTime) -> Vec<String> {
+    let metadata = &pod.metadata;
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let is_restarted = |status: &&core::ContainerStatus| {
+        let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+        let times = last.and_then(|last| Some((last.started_at.as_ref()?, last.finished_at.as_ref()?)));
+        times.is_some_and(|(Time(began), Time(ended))| {
+            ended.as_second() >= since.unix_timestamp()
+                && ended.as_second() - began.as_second() >= STEADY.as_secs().cast_signed()
+        })
+    };
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    statuses.filter(is_restarted).map(|status| format!("{namespace}/{name}/{}", status.name)).collect()
+}
+
 /// A pod of a node; the error names the invalid field.
 pub(crate) fn convert_pod(pod: core::Pod, node: &str) -> Result<Pod, &'static str> {
     // A pod of another node in the answer must not be drained.
@@ -101,7 +149,7 @@ pub(crate) fn convert_pod(pod: core::Pod, node: &str) -> Result<Pod, &'static st
         uid: some(metadata.uid).ok_or("a pod without a uid")?,
     };
     let owners = metadata.owner_references.unwrap_or_default();
-    let deleted_at = deletion(metadata.deletion_timestamp, metadata.deletion_grace_period_seconds)?;
+    let deleted_at = deletion_time(metadata.deletion_timestamp, metadata.deletion_grace_period_seconds)?;
     Ok(Pod {
         id,
         phase: pod.status.and_then(|status| status.phase?.parse().ok()).unwrap_or_default(),
@@ -112,7 +160,7 @@ pub(crate) fn convert_pod(pod: core::Pod, node: &str) -> Result<Pod, &'static st
 }
 
 /// The time at which the deletion of a pod was requested: the deletion timestamp is the end of the grace period.
-pub(crate) fn deletion(
+pub(crate) fn deletion_time(
     timestamp: Option<Time>,
     grace: Option<i64>,
 ) -> Result<Option<OffsetDateTime>, &'static str> {
@@ -123,4 +171,38 @@ pub(crate) fn deletion(
 
 pub(crate) fn to_time(Time(at): Time) -> Result<OffsetDateTime, time::error::ComponentRange> {
     OffsetDateTime::from_unix_timestamp(at.as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A container whose last run had these times, in minutes of an hour.
+    fn container(name: &str, times: Option<(u8, u8)>) -> Value {
+        let at = |minute: u8| format!("2026-01-01T10:{minute:02}:00Z");
+        let ended = times
+            .map(|(began, ended)| json!({"exitCode": 0, "startedAt": at(began), "finishedAt": at(ended)}));
+        json!({
+            "name": name, "image": "i", "imageID": "i", "ready": true, "restartCount": 1,
+            "state": {"running": {"startedAt": at(59)}}, "lastState": {"terminated": ended},
+        })
+    }
+
+    #[test]
+    fn only_steady_containers_that_ended_after_the_time_count_as_restarted() {
+        let statuses = [
+            container("steady", Some((1, 30))),
+            container("ended-before", Some((1, 29))),
+            container("ends-by-itself", Some((25, 31))),
+            container("first-run", None),
+        ];
+        let pod =
+            json!({"metadata": {"namespace": "a", "name": "p"}, "status": {"containerStatuses": statuses}});
+        let pod: core::Pod = serde_json::from_value(pod).unwrap();
+        let since = OffsetDateTime::from_unix_timestamp(1_767_263_400).unwrap();
+        assert_eq!(restarted_containers(&pod, since), ["a/p/steady"]);
+        assert_eq!(restarted_containers(&core::Pod::default(), since), Vec::<String>::new());
+    }
 }

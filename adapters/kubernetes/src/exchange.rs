@@ -100,8 +100,35 @@ pub(crate) async fn send_with_eviction_outcome(
             Err(plain(answer::unavailable_server(call.what, &why)))
         }
     };
-    asking.ended(result.as_ref().err());
+    asking.ended(result.as_ref().err().map(|failed| (&failed.error, failed.budget.is_some())));
     result
+}
+
+/// Opens an answer without an end. The request is counted and timed when the answer begins.
+pub(crate) async fn open_stream(
+    client: &Client,
+    call: Call<'_>,
+    request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    until: RequestDeadline,
+) -> Result<Body, KubernetesError> {
+    let request =
+        request.map_err(|_| answer::unavailable_server(call.what, "the request cannot be built"))?;
+    let asking = telemetry::RunningRequest::new(call.name);
+    let opening = async {
+        let response = client.send(request.map(Body::from)).await;
+        let response = response.map_err(|error| answer::to_kubernetes_error(call.what, error))?;
+        let status = response.status();
+        if status.is_success() {
+            Ok(response.into_body())
+        } else {
+            Err(answer::refused_stream(call.what, status.as_u16()))
+        }
+    };
+    let opened = timeout_at(until.at, opening).await.unwrap_or_else(|_| {
+        Err(answer::unavailable_server(call.what, &format!("no answer within {:?}", until.within)))
+    });
+    asking.ended(opened.as_ref().err().map(|error| (error, false)));
+    opened
 }
 
 /// Like [`send_with_eviction_outcome`], for requests to which no disruption budget applies.

@@ -7,6 +7,7 @@
 //!   most [`MAX_ANSWER_BYTES`]. Lists are read in pages and limited to [`MAX_NODES`], [`MAX_NAMESPACES`],
 //!   [`MAX_DAEMON_SETS`] and [`MAX_PODS`].
 //! - A list is returned complete or not at all.
+//! - Nodes are listed once and then watched (`node_watch.rs`). Kept nodes are an answer for [`NODE_AGE`] after the last event.
 //! - A write starts only with a valid permit and is abandoned when the permit ends.
 //! - A pod is evicted or deleted by its uid, so that another pod of the same name is not affected.
 //! - Only the API server's own statement that a disruption budget forbids an eviction is [`EvictionOutcome::Refused`].
@@ -14,11 +15,11 @@
 //!   be deleted next.
 //! - No token, key, certificate or password is in an error, a log or `Debug`.
 //!
-//! Assumes: a tokio runtime; RBAC that allows `list` of nodes, namespaces and pods, `get` and `delete` of pods,
-//! `create` of `pods/eviction` and `patch` of nodes. A forecast of drains also needs `list` of ReplicaSets, Deployments,
+//! Assumes: a tokio runtime; RBAC that allows `list` of nodes, namespaces and pods, `watch` of nodes (without it, each read of
+//! the nodes is a list), `get` and `delete` of pods, `create` of `pods/eviction` and `patch` of nodes. A forecast of drains also needs `list` of ReplicaSets, Deployments,
 //! StatefulSets, jobs and disruption budgets.
 //!
-//! Does not: retry (the caller decides), watch, follow redirects, use proxies, or run programs that a kubeconfig names.
+//! Does not: retry (the caller decides), apart from the watch, follow redirects, use proxies, or run programs that a kubeconfig names.
 //!
 //! [`EvictionOutcome::Refused`]: madako_domain::kubernetes::EvictionOutcome::Refused
 
@@ -30,6 +31,7 @@ mod control_plane;
 mod convert;
 mod exchange;
 mod limits;
+mod node_watch;
 mod telemetry;
 mod workloads;
 
@@ -40,6 +42,6 @@ pub use control_plane::ControlPlane;
 pub use telemetry::METRICS;
 
 pub use crate::limits::{
-    CONNECT_TIMEOUT, MAX_ANSWER_BYTES, MAX_DAEMON_SETS, MAX_NAMESPACES, MAX_NODES, MAX_PODS, PAGE,
+    CONNECT_TIMEOUT, MAX_ANSWER_BYTES, MAX_DAEMON_SETS, MAX_NAMESPACES, MAX_NODES, MAX_PODS, NODE_AGE, PAGE,
     READ_DEADLINE, WRITE_DEADLINE,
 };

@@ -11,7 +11,7 @@ pub(crate) const MAX_DEPTH: usize = 16;
 pub(crate) const MAX_EVENTS: usize = 100_000;
 
 /// Characters of an API server's message that an error repeats: a refusal with its reason has some 200.
-pub(crate) const MAX_SAID: usize = 300;
+pub(crate) const MAX_SERVER_TEXT: usize = 300;
 
 /// Upper bound of a label selector in bytes: some dozens of labels.
 pub(crate) const MAX_SELECTOR: usize = 16 * 1024;
@@ -71,6 +71,8 @@ pub(crate) const KINDS_AGE: Duration = Duration::from_secs(600);
 pub(crate) const ABSENCE_AGE: Duration = Duration::from_secs(2);
 /// Number of groups and versions whose kinds are kept; a cluster has some tens.
 pub(crate) const MAX_GROUPS: usize = 1000;
+/// Time for which a container runs without a fault of its own: the back-off of one that ends by itself is at most 5 min.
+pub(crate) const STEADY: Duration = Duration::from_secs(600);
 /// Validity of the client certificate, as in CKE.
 pub(crate) const CERTIFICATE: Duration = Duration::from_secs(25 * 3600);
 /// Age at which another one is issued, as in CKE.
@@ -81,6 +83,17 @@ pub(crate) const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
 pub(crate) const MAX_SECRETS: usize = 200_000;
 /// Time for all pages of the list of Secrets: 200,000 are 800 pages of some 100 ms.
 pub(crate) const SECRETS_DEADLINE: Duration = Duration::from_secs(120);
+/// Age up to which kept Node objects are an answer: a change of a node waits no longer for a decision than for a poll of its
+/// kubelet.
+pub const NODE_AGE: Duration = Duration::from_secs(10);
+/// Time without an event or a bookmark after which a watch is dead: API servers send a bookmark each minute.
+pub(crate) const WATCH_SILENCE: Duration = Duration::from_secs(150);
+/// Pause before a watch goes on after its server has ended it, which many clients notice at the same time.
+pub(crate) const WATCH_PAUSE_FIRST: Duration = Duration::from_secs(1);
+/// Longest pause after failures: an API server starts within half a minute.
+pub(crate) const WATCH_PAUSE_MOST: Duration = Duration::from_secs(30);
+/// Upper bound of an event in bytes: twice the largest object that etcd stores by default (1.5 MiB).
+pub(crate) const MAX_EVENT_BYTES: usize = 3 << 20;
 /// Attempts to change an object, such as a Node object, that other clients change at the same time: kubelets write to it every 5 min.
 pub(crate) const CHANGE_TRIES: usize = 5;
 
@@ -92,6 +105,11 @@ const _: () = assert!(
     CERTIFICATE_AGE.as_secs() + RENEWAL_PAUSE.as_secs() < CERTIFICATE.as_secs(),
     "a failed renewal is repeated while the former certificate is valid"
 );
+const _: () = assert!(
+    NODE_AGE.as_secs() < WATCH_SILENCE.as_secs(),
+    "reads do not wait until a silent watch is found dead"
+);
+const _: () = assert!(MAX_EVENT_BYTES < MAX_ANSWER_BYTES, "a watch delivers several events");
 const _: () = assert!((PAGE as usize) < MAX_NODES && MAX_NAMESPACES <= MAX_PODS);
 const _: () = assert!(
     PAGE as usize * 100 * 1024 < MAX_ANSWER_BYTES,

@@ -3,12 +3,10 @@
 use madako_protocol::kubernetes::KubernetesError;
 use tokio::time::Instant;
 
-use crate::exchange::FailedExchange;
-
 madako_protocol::declare_metrics! {
     "Kubernetes":
     counter madako_kubernetes_requests_total(call, outcome)
-        "Requests to the API server. `call`: `nodes`, `node`, `namespaces`, `daemonsets`, `pods`, `pod`, `cordon`, \
+        "Requests to the API server. `call`: `nodes` (a page of their list), `watch` (of nodes; timed until it begins), `node`, `namespaces`, `daemonsets`, `pods`, `pod`, `cordon`, \
          `uncordon`, `dry-run` (of an eviction), `evict`, `delete`, `health` (of a component of Kubernetes), \
          `list`, `metrics`, `lease`, `taint`, `version`, `kinds` (discovery), `annotations`, `object`, `apply`, \
          `apply-dry-run`, `change-node`, `remove-node`, `secrets` (a list of names and \
@@ -31,14 +29,15 @@ impl RunningRequest {
     }
 
     /// Records the end of the request; a drop without this call counts as cancelled.
-    pub(crate) fn ended(mut self, failed: Option<&FailedExchange>) {
-        self.outcome = match failed.map(|failed| &failed.error) {
+    /// `failed`: the error, and whether a disruption budget forbids the request.
+    pub(crate) fn ended(mut self, failed: Option<(&KubernetesError, bool)>) {
+        self.outcome = match failed {
             None => "ok",
-            Some(_) if failed.is_some_and(|failed| failed.budget.is_some()) => "budget",
-            Some(KubernetesError::NotFound { .. }) => "not-found",
-            Some(KubernetesError::Unavailable { .. } | KubernetesError::Permit(_)) => "unavailable",
-            Some(KubernetesError::Refused { .. }) => "refused",
-            Some(KubernetesError::Malformed { .. }) => "malformed",
+            Some((_, true)) => "budget",
+            Some((KubernetesError::NotFound { .. }, _)) => "not-found",
+            Some((KubernetesError::Unavailable { .. } | KubernetesError::Permit(_), _)) => "unavailable",
+            Some((KubernetesError::Refused { .. }, _)) => "refused",
+            Some((KubernetesError::Malformed { .. }, _)) => "malformed",
         };
     }
 }

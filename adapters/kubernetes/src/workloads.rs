@@ -125,7 +125,8 @@ fn convert_scheduled(listed: ListedPod) -> Result<ScheduledPod, &'static str> {
         name: require_text(metadata.name, "a pod without a name")?,
         uid: require_text(metadata.uid, "a pod without a uid")?,
     };
-    let deleted_at = convert::deletion(metadata.deletion_timestamp, metadata.deletion_grace_period_seconds)?;
+    let deleted_at =
+        convert::deletion_time(metadata.deletion_timestamp, metadata.deletion_grace_period_seconds)?;
     let (phase, started) = status.map_or((None, None), |status| (status.phase, status.start_time));
     let owner = controlling_owner(metadata.owner_references);
     Ok(ScheduledPod {

@@ -15,8 +15,8 @@ pub enum CsvError {
         why: String,
     },
     /// The answer contains an error of the server.
-    #[error("{said}")]
-    Refused { said: String },
+    #[error("{message}")]
+    Refused { message: String },
 }
 
 #[derive(Debug, Default)]
@@ -107,8 +107,8 @@ pub fn read_rows(
             )));
         } else {
             let row = CsvRow { columns: &columns, cells: &cells };
-            if let Some(said) = row.get("error").filter(|_| row.get("_value").is_none()) {
-                return Err(CsvError::Refused { said: said.to_owned() });
+            if let Some(message) = row.get("error").filter(|_| row.get("_value").is_none()) {
+                return Err(CsvError::Refused { message: message.to_owned() });
             }
             take(row).map_err(malformed)?;
         }

@@ -9,7 +9,7 @@ use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpTransport};
 use tokio::time::Instant;
 
 use crate::address::Address;
-use crate::limits::MAX_SAID;
+use crate::limits::MAX_SERVER_TEXT;
 use crate::telemetry;
 
 /// Context that all requests of one fetch share.
@@ -61,8 +61,8 @@ impl<T: HttpTransport + ?Sized> Exchange<'_, T> {
         }
         // Far more than is shown, so that a hidden secret is never cut in two.
         let beginning = &response.body[..response.body.len().min(64 * 1024)];
-        let said = server_text(address, secret, &String::from_utf8_lossy(beginning));
-        Err(FetchError::Status { address: address.shown.clone(), status: response.status, said })
+        let message = server_text(address, secret, &String::from_utf8_lossy(beginning));
+        Err(FetchError::Status { address: address.shown.clone(), status: response.status, message })
     }
 }
 
@@ -100,11 +100,11 @@ pub(crate) fn shorten_text(text: &str) -> String {
             words.push(' ');
         }
         words.push_str(word);
-        if words.len() > 4 * MAX_SAID {
+        if words.len() > 4 * MAX_SERVER_TEXT {
             break;
         }
     }
-    match words.char_indices().nth(MAX_SAID) {
+    match words.char_indices().nth(MAX_SERVER_TEXT) {
         Some((end, _)) => format!("{}...", &words[..end]),
         None => words,
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::address::Address;
 use crate::annotated_csv::{self, CsvError, CsvRow};
-use crate::exchange::{Exchange, Request, hide_secret, server_text as said_by};
+use crate::exchange::{Exchange, Request, hide_secret, server_text};
 pub use crate::limits::INFLUX_NAMES;
 use crate::prometheus::note_of_choice;
 use crate::{AnswersMany, number};
@@ -58,9 +58,9 @@ impl AnswersMany for InfluxSpec {
                 let why = format!("line {line}: {why}");
                 return Err(FetchError::Malformed { address: address.shown.clone(), why });
             }
-            Err(CsvError::Refused { said }) => {
-                let said = said_by(&address, token, &said);
-                return Err(FetchError::Refused { address: address.shown.clone(), said });
+            Err(CsvError::Refused { message }) => {
+                let message = server_text(&address, token, &message);
+                return Err(FetchError::Refused { address: address.shown.clone(), message });
             }
         }
         let sample = |name: &&str| {

@@ -10,7 +10,7 @@ use madako_protocol::ports::{HttpMethod, HttpTransport};
 use serde_json::{Value, json};
 
 use crate::address::Address;
-use crate::exchange::{Exchange, Request, server_text as said_by, shorten_text};
+use crate::exchange::{Exchange, Request, server_text, shorten_text};
 pub use crate::limits::KSQL_AT_ONCE;
 use crate::{fail_all_names, number};
 
@@ -29,13 +29,13 @@ pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
         return fail_all_names(&names, error);
     }
     let others: Vec<String> = others.iter().map(|name| (*name).to_owned()).collect();
-    let asked = stream::iter(others)
+    let fetches = stream::iter(others)
         .map(|name| async move {
             let answer = fetch_value(spec, &name, exchange).await;
             (name, answer)
         })
         .buffer_unordered(KSQL_AT_ONCE);
-    let mut samples: Samples = asked.collect().await;
+    let mut samples: Samples = fetches.collect().await;
     samples.insert((*first).to_owned(), answer);
     samples
 }
@@ -74,9 +74,9 @@ async fn fetch_value<T: HttpTransport + ?Sized>(
     if let Some(error) =
         parts.iter().find_map(|part| part.get("errorMessage")).filter(|error| !error.is_null())
     {
-        let said = error.get("message").and_then(Value::as_str).unwrap_or("no reason given");
-        let said = said_by(&address, "", said);
-        return Err(FetchError::Refused { address: address.shown.clone(), said });
+        let message = error.get("message").and_then(Value::as_str).unwrap_or("no reason given");
+        let message = server_text(&address, "", message);
+        return Err(FetchError::Refused { address: address.shown.clone(), message });
     }
     let Some(row) = parts.get(1).and_then(|part| part.get("row")) else {
         return Err(FetchError::NotFound { expected: "a row with this name" });

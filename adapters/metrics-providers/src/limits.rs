@@ -1,7 +1,7 @@
 //! Limits and timeouts of this crate, with their units and derivations.
 
 /// Characters of a server's message that an error repeats: its first sentence.
-pub(crate) const MAX_SAID: usize = 200;
+pub(crate) const MAX_SERVER_TEXT: usize = 200;
 
 /// Names per request to InfluxDB: with names of 100 bytes, a query of 10 KB.
 pub const INFLUX_NAMES: usize = 100;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::address::{Address, encode_query};
-use crate::exchange::{Exchange, Request, server_text as said_by, shorten_text};
+use crate::exchange::{Exchange, Request, server_text, shorten_text};
 use crate::limits::MAX_IN_URL;
 pub use crate::limits::PROMETHEUS_NAMES;
 use crate::{AnswersMany, number};
@@ -42,8 +42,8 @@ impl AnswersMany for PrometheusSpec {
         let answer: Answer =
             serde_json::from_slice(&body).map_err(|error| malformed(shorten_text(&error.to_string())))?;
         if answer.status != "success" {
-            let said = said_by(&address, "", answer.error.as_deref().unwrap_or("no reason given"));
-            return Err(FetchError::Refused { address: address.shown.clone(), said });
+            let message = server_text(&address, "", answer.error.as_deref().unwrap_or("no reason given"));
+            return Err(FetchError::Refused { address: address.shown.clone(), message });
         }
         let data = answer.data.ok_or_else(|| malformed("data: missing".to_owned()))?;
         let mut found = data.result.0;

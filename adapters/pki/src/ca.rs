@@ -25,7 +25,7 @@ const CERTIFICATE_LABEL: &str = "CERTIFICATE";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityFault {
     /// The certificate is not one PEM block of a certificate.
-    #[error("the text has no certificate, or several: expected one certificate in PEM")]
+    #[error("expected exactly one CA certificate in PEM: the text has none, or several")]
     Certificate,
     /// The certificate is that of no authority.
     #[error(
@@ -44,7 +44,7 @@ pub enum AuthorityFault {
         to: OffsetDateTime,
     },
     /// The key is not one PEM block of a private key.
-    #[error("the text has no private key, or several: expected one private key in PEM (PKCS#8)")]
+    #[error("expected exactly one private key in PEM (PKCS#8): the text has none, or several")]
     Key,
     /// The key has another form, or is encrypted.
     #[error(
@@ -167,7 +167,7 @@ impl Ca {
         params.not_before = now - SKEW;
         params.not_after = now + CA_VALIDITY;
         let certificate =
-            params.self_signed(&key).map_err(refused("sign the certificate of the new authority"))?;
+            params.self_signed(&key).map_err(library_error("sign the certificate of the new authority"))?;
         Ok((certificate.pem(), Secret::new(key.serialize_pem())))
     }
 
@@ -233,7 +233,8 @@ impl Ca {
         let issuer = issuer.map_err(|_| AuthorityFault::Name)?;
         let key = generate_key()?;
         let signed = params.signed_by(&key, &issuer);
-        let certificate = signed.map_err(refused("sign the certificate with the key of the authority"))?;
+        let certificate =
+            signed.map_err(library_error("sign the certificate with the key of the authority"))?;
         Ok(IssuedCertificate {
             certificate: certificate.pem(),
             private_key: Secret::new(key.serialize_pem()),
@@ -242,10 +243,10 @@ impl Ca {
 }
 
 fn generate_key() -> Result<KeyPair, SigningRefusal> {
-    KeyPair::generate().map_err(refused("generate a private key"))
+    KeyPair::generate().map_err(library_error("generate a private key"))
 }
 
-fn refused(what: &'static str) -> impl Fn(rcgen::Error) -> SigningRefusal {
+fn library_error(what: &'static str) -> impl Fn(rcgen::Error) -> SigningRefusal {
     move |error| SigningRefusal::Library { what, why: error.to_string() }
 }
 

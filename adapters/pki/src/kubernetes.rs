@@ -108,9 +108,7 @@ impl SharedSecrets {
 
     fn decrypt(&self, what: &'static str, key: &str, text: &str) -> Result<Secret, KubernetesSecretError> {
         let decrypted = self.keys.decrypt(key, "", text);
-        decrypted
-            .map(Secret::new)
-            .map_err(|error| stored_secret_error(what, format_args!("{key} is {error}")))
+        decrypted.map(Secret::new).map_err(|error| stored_secret_error(what, format_args!("{key}: {error}")))
     }
 
     fn encrypt(&self, what: &'static str, key: &str, text: &Secret) -> Result<String, KubernetesSecretError> {

@@ -19,7 +19,7 @@ use crate::vault::Vault;
 pub enum PutLoginKeyError {
     /// There is nothing to encrypt the key with.
     #[error(
-        "no key for the encryption of private keys: set pki.key_file or pki.key_env in the configuration"
+        "cannot encrypt the private key for logins: set pki.key_file or pki.key_env in the configuration file"
     )]
     NoEncryption,
     /// The write failed.
@@ -65,8 +65,7 @@ impl LoginKeySources {
         let entries = listed.map_err(|error| failed("the store", error.to_string()))?.entries;
         let mut found = BTreeMap::new();
         for (key, entry) in entries {
-            let decrypt =
-                |text: &str| self.keys.decrypt(&key, "", text).map_err(|error| format!("it is {error}"));
+            let decrypt = |text: &str| self.keys.decrypt(&key, "", text).map_err(|error| error.to_string());
             let text = std::str::from_utf8(&entry.value).map_err(|_| "it is not text".to_owned());
             let private = text.and_then(decrypt).map(Secret::new).map_err(|why| failed(&key, why));
             found.insert(key[keys::SSH_KEYS.len()..].to_owned(), private);

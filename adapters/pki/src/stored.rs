@@ -47,7 +47,7 @@ pub enum CaError {
     Rejected { authority: Authority, why: String },
     /// There is nothing to encrypt private keys with.
     #[error(
-        "no key for the encryption of private keys: set pki.key_file or pki.key_env in the configuration"
+        "cannot encrypt the private keys of authorities: set pki.key_file or pki.key_env in the configuration file"
     )]
     NoEncryption,
     /// Another command wrote the authority first.
@@ -159,7 +159,7 @@ impl BuiltInAuthorities {
     ) -> Result<Ca, AuthorityError> {
         let path = keys::ca_key(authority);
         let key = self.keys.decrypt(&path, "", key);
-        let key = key.map_err(|error| key_error(authority, format!("{path} is {error}")))?;
+        let key = key.map_err(|error| key_error(authority, format!("{path}: {error}")))?;
         Ca::read(certificate, &key)
             .map_err(|fault| key_error(authority, format!("{} and {path}: {fault}", keys::ca(authority))))
     }

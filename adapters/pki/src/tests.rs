@@ -166,14 +166,14 @@ async fn a_certificate_has_the_requested_subject_and_time_and_a_key_of_its_own()
     let place = Place::new().await;
     let authorities = place.authorities(FIRST, NOW);
     authorities.init().await.unwrap();
-    let asked = CertificateRequest {
+    let requested = CertificateRequest {
         organization: "system:masters".into(),
         common_name: "admin".into(),
         dns_names: vec![],
         addresses: vec![],
         ..request(Authority::Kubernetes, Usage::Client)
     };
-    let issued = authorities.issue(&asked).await.unwrap();
+    let issued = authorities.issue(&requested).await.unwrap();
     let der = certificate_der(&issued.certificate).unwrap();
     let read = parse_certificate(&der).unwrap();
     assert_eq!(read.issuer().to_string(), "CN=kubernetes CA");
@@ -183,7 +183,7 @@ async fn a_certificate_has_the_requested_subject_and_time_and_a_key_of_its_own()
     assert_eq!(read.validity().not_before.to_datetime(), NOW - time::Duration::minutes(5));
     assert_eq!(read.validity().not_after.to_datetime(), NOW + YEAR);
     assert!(!read.is_ca());
-    let again = authorities.issue(&asked).await.unwrap();
+    let again = authorities.issue(&requested).await.unwrap();
     let other = certificate_der(&again.certificate).unwrap();
     assert_ne!(parse_certificate(&other).unwrap().raw_serial(), read.raw_serial());
     assert_ne!(again.private_key, issued.private_key);
@@ -304,7 +304,7 @@ async fn private_keys_are_stored_encrypted_and_named_nowhere() {
     assert!(error.to_string().contains("which is not configured here"), "{error}");
     place.put("madako/pki/etcd-peer", &stored).await;
     let error = authorities.issue(&request(Authority::EtcdPeer, Usage::Both)).await.unwrap_err();
-    assert!(error.to_string().contains("changed, or moved from another place"), "{error}");
+    assert!(error.to_string().contains("changed, or moved from another key"), "{error}");
 
     // A former key still decrypts.
     place
@@ -343,12 +343,12 @@ async fn files_that_make_no_authority_are_refused() {
     for (certificate, key, expected) in [
         (pem.as_str(), RSA.1, "the private key does not belong to the certificate"),
         (leaf.certificate.as_str(), leaf.private_key.reveal(), "not a CA certificate"),
-        (two.as_str(), key.reveal(), "expected one certificate"),
-        (key.reveal(), key.reveal(), "expected one certificate"),
-        ("", key.reveal(), "expected one certificate"),
-        (long.as_str(), key.reveal(), "expected one certificate"),
-        (pem.as_str(), pem.as_str(), "expected one private key"),
-        (pem.as_str(), "hunter2", "expected one private key"),
+        (two.as_str(), key.reveal(), "expected exactly one CA certificate"),
+        (key.reveal(), key.reveal(), "expected exactly one CA certificate"),
+        ("", key.reveal(), "expected exactly one CA certificate"),
+        (long.as_str(), key.reveal(), "expected exactly one CA certificate"),
+        (pem.as_str(), pem.as_str(), "expected exactly one private key"),
+        (pem.as_str(), "hunter2", "expected exactly one private key"),
         (RSA.0, RSA_PKCS1, "openssl pkcs8 -topk8 -nocrypt"),
         (RSA.0, encrypted.as_str(), "openssl pkcs8 -topk8 -nocrypt"),
         (RSA_1024.0, RSA_1024.1, "expected a key of RSA with 2048 to 4096 bits"),

@@ -105,7 +105,7 @@ fn read_state(wire: wire::MachineState) -> Result<MachineState, String> {
 
 /// serde's error in terms of the answer, with the path of the member if there is one.
 fn describe_place(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    let mut said = shorten_text(&error.inner().to_string());
+    let mut problem = shorten_text(&error.inner().to_string());
     // Replace Rust type names from serde by JSON terms.
     for rust in [
         " struct Response with 3 elements",
@@ -113,12 +113,13 @@ fn describe_place(error: &serde_path_to_error::Error<serde_json::Error>) -> Stri
         " struct CkeSearchSearchMachinesStatus",
         " struct CkeSearchSearchMachines",
     ] {
-        said = said.replace(rust, " an object");
+        problem = problem.replace(rust, " an object");
     }
-    said = said.replace("expected i64", "expected an integer").replace("expected f64", "expected a number");
+    problem =
+        problem.replace("expected i64", "expected an integer").replace("expected f64", "expected a number");
     match error.path().to_string().as_str() {
-        "." => said,
-        path => format!("{path}: {said}"),
+        "." => problem,
+        path => format!("{path}: {problem}"),
     }
 }
 

@@ -65,12 +65,12 @@ fn machine_problem(
     let path = error.path().to_string();
     let within = if path == "." { String::new() } else { format!(".{path}") };
     let serial = value.pointer("/spec/serial").and_then(Value::as_str);
-    let told = serial.map(|serial| format!(" (serial {})", shorten_text(serial))).unwrap_or_default();
+    let serial_note = serial.map(|serial| format!(" (serial {})", shorten_text(serial))).unwrap_or_default();
     let spec = value.get("spec");
     let from_rest = spec.is_some_and(|spec| spec.get("index-in-rack").is_some());
     let hint = if from_rest { "; this is a machine of sabakan's REST API, not of its GraphQL" } else { "" };
     let (got, expected) = split_got_and_expected(&error.inner().to_string());
-    field_problem(&format!("{prefix}[{index}]{within}{told}"), got, &format!("{expected}{hint}"))
+    field_problem(&format!("{prefix}[{index}]{within}{serial_note}"), got, &format!("{expected}{hint}"))
 }
 
 /// The actual and the expected value in serde's message, in terms of the input.

@@ -26,7 +26,7 @@ pub enum KeyError {
     #[error("the key is a public key, not the private key of the pair")]
     Public,
     /// The text is longer than any private key.
-    #[error("the text has more than {MAX_KEY} bytes, which no private key has")]
+    #[error("the text has more than {MAX_KEY} bytes, so it is no private key")]
     TooLong,
     #[error("the private key is neither an RSA, an Ed25519 nor an ECDSA key")]
     Kind,

@@ -5,8 +5,8 @@
 //! `leader//` has a lower create revision. A watch of all these keys (one per instance) shows when this is the case,
 //! and when the candidate's key vanishes.
 //!
-//! A term ends at the earliest of these events: the lease could have expired by this process's clock, less a margin;
-//! the store reports that the lease is gone; the watch no longer shows the candidate's key; the campaign gives the term
+//! An epoch ends at the earliest of these events: the lease could have expired by this process's clock, less a margin;
+//! the store reports that the lease is gone; the watch no longer shows the candidate's key; the campaign gives the epoch
 //! up. [`ValidEpochs`] shows the end to all readers before the receiver gets the event.
 
 mod ballot;
@@ -98,7 +98,7 @@ type PendingRequest<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 /// Awaits the pending request; never returns if there is none.
 async fn await_answer<T>(asking: &mut PendingRequest<T>) -> T {
     let answer = match asking {
-        Some(asked) => asked.await,
+        Some(request) => request.await,
         None => pending().await,
     };
     *asking = None;
@@ -370,7 +370,7 @@ impl Candidate {
     fn report_waiting(&mut self, leader: String) {
         // During an interruption, do not report waiting until the store answers again.
         let news = match &self.reported {
-            ReportedState::Waiting(told) => *told != leader,
+            ReportedState::Waiting(reported) => *reported != leader,
             ReportedState::Nothing | ReportedState::Unavailable(_) => true,
         };
         if news && !matches!(self.reported, ReportedState::Unavailable(_)) {

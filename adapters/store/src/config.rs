@@ -19,7 +19,7 @@ pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:2379";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("endpoints: {0} given, expected 1 to {MOST_ENDPOINTS}")]
+    #[error("endpoints of etcd: {0} given, expected 1 to {MOST_ENDPOINTS}")]
     Endpoints(usize),
     /// An endpoint that cannot be parsed.
     #[error("endpoints: {endpoint:?} cannot be used: {why}")]

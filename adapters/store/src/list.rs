@@ -36,13 +36,13 @@ pub(crate) async fn list_keys(
         if extent == ReadExtent::Keys {
             options = options.with_keys_only();
         }
-        let asked = connections
+        let result = connections
             .send_request(Operation::List, prefix, connections.timeout(), |connection| {
                 let (from, options) = (from.clone(), options.clone());
                 async move { connection.kv_client().get(from, Some(options)).await }
             })
             .await;
-        let mut answer: GetResponse = match asked {
+        let mut answer: GetResponse = match result {
             Err(failed) if page > 1 && failed.source.as_ref().is_some_and(answer_is_too_large) => {
                 page = (page / 8).max(1);
                 continue;

@@ -24,7 +24,7 @@ impl EtcdStore {
     /// end.
     pub async fn save(&self, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<(), SaveError> {
         const SNAPSHOT: Operation = Operation::Snapshot;
-        let connections = self.lines();
+        let connections = self.connections();
         let begun = connections.send_request(SNAPSHOT, "", connections.timeout(), |connection| async move {
             connection.maintenance_client().snapshot().await
         });

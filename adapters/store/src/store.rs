@@ -184,7 +184,7 @@ impl EtcdStore {
         )
     }
 
-    pub(crate) fn lines(&self) -> &Connections {
+    pub(crate) fn connections(&self) -> &Connections {
         &self.connections
     }
 

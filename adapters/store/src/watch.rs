@@ -179,8 +179,8 @@ impl<E: Send + 'static> Watcher<E> {
         }
     }
 
-    async fn send(&self, seen: FeedEvent) -> Result<(), StreamEnd> {
-        match (self.wrap)(seen) {
+    async fn send(&self, event: FeedEvent) -> Result<(), StreamEnd> {
+        match (self.wrap)(event) {
             Some(event) => self.events.send(event).await.map_err(|_| StreamEnd::Unwatched),
             None => Ok(()),
         }

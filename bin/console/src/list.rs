@@ -5,7 +5,7 @@ mod layout;
 use std::env;
 use std::io::{IsTerminal as _, stdout};
 
-use self::layout::{ColumnUse, GAP, INDENT, lay_out};
+use self::layout::{ColumnUse, GAP, INDENT, LastColumn, lay_out};
 use crate::output::escape_unprintable;
 use crate::wrap::{break_words, cut_to_width, push_wrapped};
 
@@ -143,8 +143,10 @@ pub struct List {
     /// Heading of each column, and whether only the wide form has it.
     columns: Vec<(String, bool)>,
     rows: Vec<Vec<Cell>>,
-    /// True if the last column of the narrow form continues on further lines instead of being cut.
-    wraps: bool,
+    /// The last column of the narrow form.
+    last: LastColumn,
+    /// Headings of columns that rows of one line may leave out.
+    optional: Vec<String>,
 }
 
 impl List {
@@ -153,13 +155,22 @@ impl List {
     pub fn new<T: AsRef<str>>(columns: &[T], wide: &[T]) -> Self {
         let column = |is_wide| move |heading: &T| (heading.as_ref().to_owned(), is_wide);
         let columns = columns.iter().map(column(false)).chain(wide.iter().map(column(true)));
-        Self { columns: columns.collect(), rows: Vec::new(), wraps: false }
+        let columns = columns.collect();
+        Self { columns, rows: Vec::new(), last: LastColumn::Cut, optional: Vec::new() }
     }
 
     /// The list with all of each reason, which is the last cell of a line: reasons have as many lines as they need.
     #[must_use]
     pub fn with_whole_reasons(self) -> Self {
-        Self { wraps: true, ..self }
+        Self { last: LastColumn::Wraps, ..self }
+    }
+
+    /// The list with one line for each row: in a narrow terminal the optional columns, named as in the heading, are left out
+    /// and reasons are cut. The wide form has everything.
+    #[must_use]
+    pub fn with_rows_of_one_line(self, optional: &[&str]) -> Self {
+        let optional = optional.iter().map(|heading| (*heading).to_owned()).collect();
+        Self { last: LastColumn::OneLine, optional, ..self }
     }
 
     #[must_use]
@@ -194,22 +205,22 @@ impl List {
     }
 
     /// The list with a line end after each line. Where lines are longer than the terminal is wide, columns without any value
-    /// are left out, values of rare columns are at the beginning of the last column, the widest cells are cut, and the last
-    /// cell is below its line if it has too little room; the wide form has everything, with reasons at the end.
+    /// are left out, values of rare columns are at the beginning of the last column, the widest cells behind the first one are
+    /// cut, and the last cell is below its line if it has too little room; the wide form has everything, with reasons at the end.
     #[must_use]
     pub fn to_text(&self, is_wide: bool, surface: Surface) -> String {
         let mut listed: Vec<usize> =
             (0..self.columns.len()).filter(|column| is_wide || !self.columns[*column].1).collect();
         listed.sort_by_key(|column| self.columns[*column].0 == REASONS);
         let uses: Vec<ColumnUse> = listed.iter().map(|column| self.column_use(*column)).collect();
-        let layout = lay_out(&uses, self.rows.len(), surface.width.filter(|_| !is_wide), self.wraps);
+        let layout = lay_out(&uses, self.rows.len(), surface.width.filter(|_| !is_wide), self.last);
         let shown: Vec<(usize, usize)> =
             layout.shown.iter().map(|(place, width)| (listed[*place], *width)).collect();
         let moved: Vec<usize> = layout.moved.iter().map(|place| listed[*place]).collect();
         let form = LineForm {
             widths: shown.iter().map(|(_, width)| *width).collect(),
             has_colours: surface.has_colours,
-            wraps: self.wraps && shown.last().map(|(column, _)| column) == listed.last(),
+            wraps: self.last == LastColumn::Wraps && shown.last().map(|(column, _)| column) == listed.last(),
             is_below: layout.is_below,
         };
         let mut text = String::new();
@@ -238,15 +249,18 @@ impl List {
             heading: self.columns[column].0.chars().count(),
             longest: cells().map(|cell| cell.text.chars().count()).max().unwrap_or(0),
             filled: cells().filter(|cell| cell.has_value()).count(),
+            is_optional: self.optional.contains(&self.columns[column].0),
         }
     }
 
-    /// All columns as comma-separated values (RFC 4180), with the lines' ends of Unix.
+    /// All columns as comma-separated values (RFC 4180), with the lines' ends of Unix. A cell without a value is empty.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut text = self.column_names().join(",") + "\n";
         for row in &self.rows {
-            let cells = row.iter().map(|cell| quote_value(cell.exact.as_ref().unwrap_or(&cell.text)));
+            let exact =
+                |cell: &Cell| cell.exact.clone().or_else(|| cell.has_value().then(|| cell.text.clone()));
+            let cells = row.iter().map(|cell| quote_value(&exact(cell).unwrap_or_default()));
             text.push_str(&cells.collect::<Vec<_>>().join(","));
             text.push('\n');
         }
@@ -436,6 +450,30 @@ mod tests {
         }
         list.sort_by("score").unwrap();
         assert_eq!(list.to_csv(), "score\n-2\n-0.25\n0.5\n2\n10\n");
+    }
+
+    #[test]
+    fn rows_of_one_line_fit_a_narrow_terminal() {
+        let mut list =
+            List::new(&["ADDRESS", "ROLE", "PART", "WHY"], &["SERIAL"]).with_rows_of_one_line(&["ROLE"]);
+        list.add(
+            ["10.0.0.1", "compute", "control-plane", "chosen as control plane node", "s"]
+                .map(Cell::from)
+                .to_vec(),
+        );
+        let text = list.to_text(false, Surface { width: Some(48), ..Surface::default() });
+        let expected = "ADDRESS   PART           WHY\n10.0.0.1  control-plane  chosen as control plan…\n";
+        assert_eq!(text, expected);
+        assert!(
+            list.to_text(true, Surface { width: Some(48), ..Surface::default() }).contains("  compute  ")
+        );
+    }
+
+    #[test]
+    fn a_missing_value_is_an_empty_string_for_spreadsheets() {
+        let mut list = List::new(&["NAME", "SINCE", "PART"], &[]);
+        list.add(vec!["a".into(), Cell::new("-").with_exact_text(""), "-".into()]);
+        assert_eq!(list.to_csv(), "name,since,part\na,,\n");
     }
 
     #[test]

@@ -75,11 +75,6 @@ impl Table {
         Self { rows: vec![heading.map(str::to_owned).to_vec()] }
     }
 
-    #[must_use]
-    pub fn with_heading(heading: Vec<String>) -> Self {
-        Self { rows: vec![heading] }
-    }
-
     /// A table of rows with equally many cells, the first of which is the heading.
     #[must_use]
     pub fn of_rows(rows: Vec<Vec<String>>) -> Self {

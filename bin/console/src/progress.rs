@@ -46,16 +46,16 @@ impl Progress {
             return;
         }
         self.shown = Stopwatch::start();
-        let told = format!("{}: {}", self.what, tell(done, all, self.unit, self.began.elapsed()));
+        let text = format!("{}: {}", self.what, describe_rate(done, all, self.unit, self.began.elapsed()));
         if self.is_terminal {
             self.has_bar = true;
             // A full line would begin another one.
-            let line = fit_bar(done, all, &told, terminal_columns().saturating_sub(1));
+            let line = fit_bar(done, all, &text, terminal_columns().saturating_sub(1));
             // A failure cannot be reported anywhere.
             let _ = write!(io::stderr().lock(), "{ERASE}{line}");
             let _ = io::stderr().lock().flush();
         } else {
-            print_note(self.program, told);
+            print_note(self.program, text);
         }
     }
 }
@@ -76,12 +76,12 @@ fn terminal_columns() -> usize {
 
 /// The bar with its text in at most `columns`: the bar is shorter where the text needs the room, and goes before the text is
 /// cut.
-fn fit_bar(done: u64, all: Option<u64>, told: &str, columns: usize) -> String {
-    let room = columns.saturating_sub(told.chars().count() + AROUND_BAR);
+fn fit_bar(done: u64, all: Option<u64>, text: &str, columns: usize) -> String {
+    let room = columns.saturating_sub(text.chars().count() + AROUND_BAR);
     let cells = u64::try_from(room).unwrap_or(BAR).min(BAR);
     match all.filter(|_| cells >= LEAST_BAR) {
-        Some(all) => format!("{} {told}", draw_bar(done, all, cells)),
-        None => cut_to_width(told, columns),
+        Some(all) => format!("{} {text}", draw_bar(done, all, cells)),
+        None => cut_to_width(text, columns),
     }
 }
 
@@ -92,7 +92,7 @@ fn draw_bar(done: u64, all: u64, cells: u64) -> String {
 }
 
 /// The finished part, the rate, and the time that is left at that rate.
-fn tell(done: u64, all: Option<u64>, unit: &str, elapsed: Duration) -> String {
+fn describe_rate(done: u64, all: Option<u64>, unit: &str, elapsed: Duration) -> String {
     let milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
     let rate = done.saturating_mul(1000) / milliseconds;
     let Some(all) = all else { return format!("{done} {unit}, {rate} a second") };
@@ -129,17 +129,17 @@ mod tests {
 
     #[test]
     fn the_time_left_follows_from_the_rate() {
-        let told = |done, all, seconds| tell(done, Some(all), "s", Duration::from_secs(seconds));
-        assert_eq!(told(1800, 7200, 30), "1800 of 7200 s (25 %), 60 a second, 1m30s left");
-        assert_eq!(told(0, 7200, 1), "0 of 7200 s (0 %), 0 a second", "nothing is known yet");
-        assert_eq!(told(7200, 7200, 120), "7200 of 7200 s (100 %), 60 a second");
+        let text = |done, all, seconds| describe_rate(done, Some(all), "s", Duration::from_secs(seconds));
+        assert_eq!(text(1800, 7200, 30), "1800 of 7200 s (25 %), 60 a second, 1m30s left");
+        assert_eq!(text(0, 7200, 1), "0 of 7200 s (0 %), 0 a second", "nothing is known yet");
+        assert_eq!(text(7200, 7200, 120), "7200 of 7200 s (100 %), 60 a second");
         assert_eq!(
-            told(8000, 7200, 0),
+            text(8000, 7200, 0),
             "8000 of 7200 s (100 %), 8000000 a second",
             "more than was announced"
         );
-        assert_eq!(told(0, 0, 0), "0 of 0 s (0 %), 0 a second");
-        assert_eq!(tell(12, None, "plans", Duration::from_secs(3)), "12 plans, 4 a second");
+        assert_eq!(text(0, 0, 0), "0 of 0 s (0 %), 0 a second");
+        assert_eq!(describe_rate(12, None, "plans", Duration::from_secs(3)), "12 plans, 4 a second");
     }
 
     #[test]
@@ -153,12 +153,12 @@ mod tests {
 
     #[test]
     fn the_bar_leaves_its_room_to_the_time_that_is_left() {
-        let told = "repairs: 1800 of 7200 s (25 %), 60 a second, 1m30s left";
-        let at = |columns| fit_bar(1, Some(4), told, columns);
-        assert_eq!(at(79), format!("[#####---------------] {told}"));
-        assert_eq!(at(66), format!("[##------] {told}"));
-        assert_eq!(at(60), told);
+        let text = "repairs: 1800 of 7200 s (25 %), 60 a second, 1m30s left";
+        let at = |columns| fit_bar(1, Some(4), text, columns);
+        assert_eq!(at(79), format!("[#####---------------] {text}"));
+        assert_eq!(at(66), format!("[##------] {text}"));
+        assert_eq!(at(60), text);
         assert_eq!(at(10), "repairs: …");
-        assert_eq!(fit_bar(1, None, told, 79), told);
+        assert_eq!(fit_bar(1, None, text, 79), text);
     }
 }

@@ -1,4 +1,4 @@
-//! Text in lines of a width.
+//! Breaks text into lines of a given width.
 
 /// Columns of a terminal whose width is not known.
 pub const USUAL_WIDTH: usize = 80;

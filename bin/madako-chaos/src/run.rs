@@ -118,7 +118,7 @@ fn run_to_report(options: &Options) -> Result<Report, Failure> {
         let tell = |line: &str| print_note(PROGRAM, line);
         tokio::select! {
             report = madako_chaos_harness::run(options, &SystemClock, &tell) => report.map_err(failure_of_run),
-            () = wait_for_signal() => Err(Failure::NoPass(anyhow!("a signal ended the run before its verdict"))),
+            () = wait_for_signal() => Err(Failure::NoPass(anyhow!("a signal ended the run before it had a result"))),
         }
     })
 }
@@ -147,7 +147,8 @@ async fn wait_for_signal() {
 }
 
 fn find_programs(madako: Option<PathBuf>, scenario: &Scenario) -> anyhow::Result<Programs> {
-    let own = std::env::current_exe().context("the path of this program cannot be read")?;
+    let own = std::env::current_exe()
+        .context("cannot read the path of this program, beside which the program madako is")?;
     let madako = madako.unwrap_or_else(|| own.with_file_name("madako"));
     if !madako.is_file() {
         return Err(anyhow!("{} does not exist: name the service's program with --madako", madako.display()));

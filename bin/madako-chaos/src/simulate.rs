@@ -132,12 +132,12 @@ fn simulate_once(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure
         .map_err(|error| Failure::BadInput(error.into()))?;
     let took = began.elapsed();
     let smaller = shrink_failed_run(args, scenario, &report)?;
-    let seen = RunResult { report: &report, args, took, smaller: smaller.as_ref() };
+    let result = RunResult { report: &report, args, took, smaller: smaller.as_ref() };
     if let Some(directory) = &args.report {
-        seen.write(directory).map_err(Failure::NoPass)?;
+        result.write(directory).map_err(Failure::NoPass)?;
     }
-    show_value(args.output, &seen.to_json(), |_| seen.to_text())?;
-    seen.exit_result()
+    show_value(args.output, &result.to_json(), |_| result.to_text())?;
+    result.exit_result()
 }
 
 /// The smallest run that fails in the same way; `None`: this run did not fail, or the user asked for none.
@@ -172,14 +172,14 @@ fn simulate_seeds(
         let options = Options { until_wrong: args.until_wrong, ..Options::default() };
         let report = simulate(scenario, seed, args.length, options)
             .map_err(|error| Failure::BadInput(error.into()))?;
-        let seen = RunResult { report: &report, args, took: began.elapsed(), smaller: None };
+        let result = RunResult { report: &report, args, took: began.elapsed(), smaller: None };
         match report.overall_outcome() {
             Outcome::Passed => {}
             Outcome::Skipped => skipped.push(seed),
             Outcome::Failed => failed.push(seed),
         }
-        print_note(PROGRAM, seen.summary_line());
-        lines.push(seen.to_json());
+        print_note(PROGRAM, result.summary_line());
+        lines.push(result.to_json());
     }
     let count = lines.len();
     show_value(args.output, &lines, |_| {
@@ -190,14 +190,14 @@ fn simulate_seeds(
     }
     if !skipped.is_empty() {
         return Err(Failure::NotInjected(anyhow::anyhow!(
-            "seeds whose faults could not all be injected: {skipped:?}"
+            "not every fault could be injected with the seeds {skipped:?}"
         )));
     }
     Ok(())
 }
 
 fn create_file(path: &Path) -> anyhow::Result<File> {
-    File::create(path).with_context(|| format!("cannot create {}", path.display()))
+    File::create(path).with_context(|| format!("cannot create the file {}", path.display()))
 }
 
 fn progress_printer(length: Span) -> Progress {
@@ -365,7 +365,7 @@ impl RunResult<'_> {
                 format!("{} an hour", exemption.max_per_hour()),
                 lasted,
                 longest,
-                exemption.why().to_owned(),
+                exemption.reason().to_owned(),
             ]);
         }
         text += &table.to_text();
@@ -400,11 +400,11 @@ impl RunResult<'_> {
             text += &format!("\nAfter {} runs, this smaller run also fails: {command}\n", smaller.runs);
             for number in &smaller.only {
                 let injection = smaller.report.schedule.injections.get(*number);
-                let told = injection.map(|it| {
+                let injection_text = injection.map(|it| {
                     let ends = it.ends.map(|ends| format!(" to {ends}")).unwrap_or_default();
                     format!("{} {} at {}{ends}", it.act, it.target, it.begins)
                 });
-                text += &format!("  {number}: {}\n", told.unwrap_or_default());
+                text += &format!("  {number}: {}\n", injection_text.unwrap_or_default());
             }
         }
         text += &format!(
@@ -419,10 +419,12 @@ impl RunResult<'_> {
     }
 
     fn write(&self, directory: &Path) -> anyhow::Result<()> {
-        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create the directory {}", directory.display()))?;
         let put = |name: &str, text: String| {
             let path = directory.join(name);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+            fs::write(&path, text)
+                .with_context(|| format!("cannot write the file {} of the report", path.display()))
         };
         put("report.json", format!("{:#}\n", self.to_json()))?;
         put("report.txt", self.to_text())?;
@@ -431,13 +433,13 @@ impl RunResult<'_> {
     }
 
     fn exit_result(&self) -> Result<(), Failure> {
-        let told = || {
+        let failure = || {
             anyhow::anyhow!("seed {} did not pass; repeat with: {}", self.report.seed, self.repeat_command())
         };
         match self.report.overall_outcome() {
             Outcome::Passed => Ok(()),
-            Outcome::Failed => Err(Failure::NoPass(told())),
-            Outcome::Skipped => Err(Failure::NotInjected(told())),
+            Outcome::Failed => Err(Failure::NoPass(failure())),
+            Outcome::Skipped => Err(Failure::NotInjected(failure())),
         }
     }
 }

@@ -116,9 +116,9 @@ mod planted {
     /// Exit code and report of a simulation.
     fn simulated(words: &[&str]) -> (Option<i32>, Value) {
         let output = run(&[words, &["--shrink-for", "0s", "-o", "json"]].concat());
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let report = serde_json::from_slice(&output.stdout);
-        (output.status.code(), report.unwrap_or_else(|error| panic!("{words:?}: {error}: {told}")))
+        (output.status.code(), report.unwrap_or_else(|error| panic!("{words:?}: {error}: {text}")))
     }
 
     /// Checks that each canary of a part is found by its seed.
@@ -198,9 +198,9 @@ mod planted {
             .collect();
         let (operations, others): (Vec<_>, Vec<_>) =
             listed.iter().cloned().partition(|(_, part, _)| part == "operations");
-        let told: Vec<_> =
+        let reported: Vec<_> =
             table().into_iter().map(|canary| (canary.name, canary.part, canary.what)).collect();
-        assert_eq!(others, told);
+        assert_eq!(others, reported);
         let operations: Vec<String> = operations.into_iter().map(|(name, ..)| name).collect();
         assert_eq!(operations, of_operations());
         // So the names distinguish a program with planted bugs from one without.

@@ -74,9 +74,9 @@ fn passed(scenario: &str, seed: u64, length: &str, faults: &[&str]) -> (Value, P
     let ended = run(&args, "");
     let Ended { code, out, errors } = ended;
     assert_eq!(code, 0, "see {}:\n{errors}\n{out}", report.display());
-    let told: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(told["outcome"], "passed");
-    (told, report)
+    let document: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(document["outcome"], "passed");
+    (document, report)
 }
 
 /// Directory of a run's report, below Cargo's target directory.
@@ -90,7 +90,8 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
         return;
     }
     let clocks = faketime_is_installed();
-    let faults = [GONE, "clock-jump instance=2 at 20s for 30s"];
+    // The jump ends before the cut of the leader, which may be this instance: the age of its last answer would be wrong.
+    let faults = [GONE, "clock-jump instance=2 at 20s for 20s"];
     let faults = &faults[..1 + usize::from(clocks)];
     let watched = is_installed("prometheus") && is_installed("python3");
     let targets = report_of("two-minutes").join("targets.json");
@@ -267,7 +268,7 @@ fn faults_during_a_registry_outage_appear_after_its_return() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.errors, ended.out);
     let journal = std::fs::read_to_string(report.join("logs/registry.jsonl")).unwrap();
     let lines = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let told: Vec<(Value, Value)> = lines
+    let reported: Vec<(Value, Value)> = lines
         .filter(|line| line["what"] == "power" || line["what"] == "corrupt")
         .map(|line| (line["rack"].clone(), line["on"].clone()))
         .filter(|(rack, on)| !(rack.is_null() && *on == false))
@@ -276,7 +277,7 @@ fn faults_during_a_registry_outage_appear_after_its_return() {
     let corrupt = (Value::Null, Value::from(true));
     // Faults that would have ended before the registry's return waited for it.
     let racks = [power(0, false), power(0, true), power(1, false), power(2, false), power(1, true)];
-    assert_eq!(told, [&racks[..], &[power(2, true), corrupt]].concat(), "{journal}");
+    assert_eq!(reported, [&racks[..], &[power(2, true), corrupt]].concat(), "{journal}");
 }
 
 /// The store's disk is full for a while, during constant writes of clients: enough to use up the free space of its
@@ -303,7 +304,7 @@ fn a_store_whose_disk_is_full_refuses_writes_and_takes_them_again_when_it_has_ro
     let at = |change: &str| time(of("fault").find(|line| line["change"] == change).unwrap(), "at");
     let (full, room) = (at("begins"), at("ends"));
     let meanwhile = |call: &&Value| time(call, "called") > full && time(call, "returned") < room;
-    let done = |call: &&Value| call["said"]["is"] == "done";
+    let done = |call: &&Value| call["result"]["is"] == "done";
     let writes = || of("call").filter(|call| call["op"] != "read");
     let refused: Vec<u64> = writes()
         .filter(meanwhile)

@@ -23,10 +23,13 @@ Example: empty-dir /mnt/etc/cni/net.d
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let flags = Flags::read(arguments, &[])?;
     let [directory] = flags.words[..] else {
-        return Err(Failure::Usage(format!("one directory is needed, not {}", flags.words.len())));
+        return Err(Failure::Usage(format!(
+            "expected one directory on the command line, got {}",
+            flags.words.len()
+        )));
     };
     if !directory.starts_with('/') {
-        return Err(Failure::Usage(format!("{directory:?} is not an absolute path")));
+        return Err(Failure::Usage(format!("the directory {directory:?} is not an absolute path")));
     }
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -40,7 +43,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     for entry in entries {
         let entry = entry.with_context(|| format!("cannot read the directory {directory}"))?;
         let path = entry.path();
-        remove(&path, entry.file_type()).with_context(|| format!("cannot remove {}", path.display()))?;
+        remove(&path, entry.file_type())
+            .with_context(|| format!("cannot remove the directory entry {}", path.display()))?;
     }
     Ok(())
 }

@@ -53,7 +53,7 @@ impl<'a> Flags<'a> {
                 return Err(if help {
                     Failure::Help
                 } else {
-                    Failure::Usage(format!("unknown flag {argument}"))
+                    Failure::Usage(format!("unknown flag {argument}: --help lists the flags"))
                 });
             };
             let value = value

@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         return Err(Failure::Usage("no directory is named: give at least one absolute path".to_owned()));
     }
     if let Some(relative) = flags.words.iter().find(|directory| !directory.starts_with('/')) {
-        return Err(Failure::Usage(format!("{relative:?} is not an absolute path")));
+        return Err(Failure::Usage(format!("the directory {relative:?} is not an absolute path")));
     }
     for directory in flags.words {
         DirBuilder::new()

@@ -59,10 +59,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 }
 
 async fn forward_connections(settings: Settings, log: Log) -> Result<()> {
-    let mut stop = StopSignals::new().context("cannot listen for signals")?;
+    let mut stop = StopSignals::new().context("cannot listen for the signals that end the proxy")?;
     let listener = TcpListener::bind(settings.listen)
         .await
-        .with_context(|| format!("cannot listen on {}", settings.listen))?;
+        .with_context(|| format!("the proxy cannot listen on {} (--listen)", settings.listen))?;
     let capacity = sockets::connection_capacity()?;
     let address = listener.local_addr()?;
     log.log_info("rivers listen", &[("address", &address), ("connections", &capacity)]);

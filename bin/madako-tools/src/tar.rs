@@ -50,7 +50,11 @@ pub(crate) fn parse_entries(archive: &[u8]) -> Result<Vec<Entry<'_>>> {
             || format!("entry {} of the archive, {:?}", entries.len() + 1, shown_field(header, 0, 100));
         let size = checked_size(header).with_context(described)?;
         let padded = size.next_multiple_of(BLOCK);
-        ensure!(padded <= after.len(), "the archive ends within a file after {} files", entries.len());
+        ensure!(
+            padded <= after.len(),
+            "the archive ends within a file after {} complete files: send it again",
+            entries.len()
+        );
         let entry = parse_entry(header, &after[..size]).with_context(described)?;
         entries.extend(entry);
         rest = &after[padded..];
@@ -64,10 +68,10 @@ fn checked_size(header: &[u8; BLOCK]) -> Result<usize> {
     let actual = sum(&header[..148]) + spaces + sum(&header[156..]);
     ensure!(
         number_field(header, 148, 8)? == actual,
-        "the checksum of the header is wrong: send the archive again"
+        "the header of the entry has a wrong checksum: send the archive again"
     );
     let size = number_field(header, 124, 12)?;
-    ensure!(size <= MAX_FILE, "{size} bytes are more than the {MAX_FILE} bytes of a file");
+    ensure!(size <= MAX_FILE, "the file in the archive has {size} bytes, expected at most {MAX_FILE}");
     Ok(usize::try_from(size)?)
 }
 
@@ -77,21 +81,23 @@ fn parse_entry<'a>(header: &'a [u8; BLOCK], content: &'a [u8]) -> Result<Option<
         b'0' | 0 => {}
         b'5' => return Ok(None),
         b'x' | b'g' | b'L' | b'K' => {
-            bail!("extended headers are not supported: use the format ustar and shorter names")
+            bail!(
+                "the archive has extended headers, which are not supported: use the format ustar and shorter names"
+            )
         }
-        kind => bail!("type {:?} is neither a file nor a directory", char::from(kind)),
+        kind => bail!("the entry has the type {:?}: expected a file or a directory", char::from(kind)),
     }
     // GNU tar uses the place of the prefix for other fields.
     let prefix = if &header[257..263] == b"ustar\0" { text_field(header, 345, 155)? } else { "" };
     let mut parents = prefix.split('/').chain(text_field(header, 0, 100)?.split('/')).collect::<Vec<_>>();
     let name = parents.pop().unwrap_or_default();
-    ensure!(!matches!(name, "" | "." | ".."), "the path names no file");
+    ensure!(!matches!(name, "" | "." | ".."), "the path of the entry names no file");
     ensure!(
         !name.ends_with(TEMPORARY),
-        "names with the ending {TEMPORARY} are for files that are being written"
+        "the name of the file ends with {TEMPORARY}, which is reserved for unfinished files"
     );
     parents.retain(|parent| !matches!(*parent, "" | "."));
-    ensure!(!parents.contains(&".."), "the path leaves the directory");
+    ensure!(!parents.contains(&".."), "the path of the file leaves the directory");
     let mode = u32::try_from(number_field(header, 100, 8)? & 0o7777)?;
     let owner =
         (u32::try_from(number_field(header, 108, 8)?)?, u32::try_from(number_field(header, 116, 8)?)?);
@@ -105,7 +111,7 @@ fn field_bytes(header: &[u8; BLOCK], start: usize, length: usize) -> &[u8] {
 }
 
 fn text_field(header: &[u8; BLOCK], start: usize, length: usize) -> Result<&str> {
-    std::str::from_utf8(field_bytes(header, start, length)).context("the path is not UTF-8")
+    std::str::from_utf8(field_bytes(header, start, length)).context("the path of the entry is not UTF-8")
 }
 
 /// A field for messages.
@@ -120,8 +126,12 @@ fn number_field(header: &[u8; BLOCK], start: usize, length: usize) -> Result<u64
     if digits.is_empty() {
         return Ok(0);
     }
-    ensure!(digits.bytes().all(|digit| digit.is_ascii_digit()), "{digits:?} is not a number in octal digits");
-    u64::from_str_radix(digits, 8).with_context(|| format!("{digits:?} is not a number in octal digits"))
+    ensure!(
+        digits.bytes().all(|digit| digit.is_ascii_digit()),
+        "the header of the entry has the number {digits:?}, expected octal digits"
+    );
+    u64::from_str_radix(digits, 8)
+        .with_context(|| format!("the header of the entry has the number {digits:?}, expected octal digits"))
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ fn open_parent(root: &OwnedFd, names: &[&str]) -> Result<OwnedFd> {
             Ok(()) => rustix::fs::fsync(&directory)?,
             // A file system that is mounted read-only reports that, also for an existing directory.
             Err(Errno::EXIST | Errno::ROFS) => {}
-            Err(error) => return Err(error).with_context(|| format!("the directory {name:?}")),
+            Err(error) => return Err(error).with_context(|| format!("cannot open the directory {name:?}")),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         directory = rustix::fs::openat(&directory, *name, flags, Mode::empty())
@@ -96,7 +96,8 @@ fn open_parent(root: &OwnedFd, names: &[&str]) -> Result<OwnedFd> {
 /// Replaces a file atomically.
 fn replace(directory: &OwnedFd, file: &Entry<'_>, mode: u32) -> Result<()> {
     let temporary = format!("{}{TEMPORARY}", file.name);
-    remove_file(directory, &temporary).context("cannot remove an earlier temporary file")?;
+    remove_file(directory, &temporary)
+        .with_context(|| format!("cannot remove the temporary file {temporary:?} of an earlier run"))?;
     let written = write_new_file(directory, &temporary, file, mode)
         .and_then(|()| Ok(rustix::fs::renameat(directory, &temporary, directory, file.name)?));
     if let Err(error) = written {

@@ -126,9 +126,9 @@ pub(crate) async fn modify_entry<T>(
 ) -> Result<T, Failure> {
     for _ in 0..MAX_ACCESS_TRIES {
         let read = get_entry(store, key).await?;
-        let (value, told) = change(read.as_ref())?;
+        let (value, outcome) = change(read.as_ref())?;
         if put_if(store, key, value, vec![unchanged_condition(key, read.as_ref())]).await? {
-            return Ok(told);
+            return Ok(outcome);
         }
     }
     Err(concurrent_change_failure(key))

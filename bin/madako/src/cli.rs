@@ -16,6 +16,7 @@ use crate::commands::{
 };
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
+use crate::limits::MAX_GROUP_EXAMPLES;
 use crate::log::LogArgs;
 use crate::planning::{PlanArgs, WhatIfArgs};
 use crate::rehearse::RehearseArgs;
@@ -119,7 +120,7 @@ impl Cli {
     pub(crate) fn read(
         line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Self, clap::Error> {
-        let mut words = accept_negative_values(Self::command());
+        let mut words = with_examples_of_groups(accept_negative_values(Self::command()));
         let mut matches = words.try_get_matches_from_mut(line)?;
         Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut words))
     }
@@ -141,6 +142,28 @@ fn accept_negative_values(command: clap::Command) -> clap::Command {
         }
     };
     command.mut_args(takes_dashes).mut_subcommands(accept_negative_values)
+}
+
+/// Gives the help of each group of commands an example of each of its first commands.
+fn with_examples_of_groups(command: clap::Command) -> clap::Command {
+    command.mut_subcommands(|group| {
+        if !group.has_subcommands() || group.get_after_help().is_some() {
+            return group;
+        }
+        let mut examples = Vec::new();
+        collect_examples(&group, &mut examples);
+        examples.truncate(MAX_GROUP_EXAMPLES);
+        group.after_help(format!("Examples:\n{}", examples.join("\n")))
+    })
+}
+
+/// The first example of each command of a group, in the order of the commands.
+fn collect_examples(group: &clap::Command, examples: &mut Vec<String>) {
+    for command in group.get_subcommands() {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        examples.extend(help.lines().find(|line| line.starts_with("  ")).map(str::to_owned));
+        collect_examples(command, examples);
+    }
 }
 
 /// Parses a whole number within a range.

@@ -5,6 +5,7 @@
 //! Guarantees: a completion takes at most [`COMPLETION_DEADLINE`]. A store, a registry or an API that does not answer gives no
 //! names and no message: the shell would write it into the line of the user.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
@@ -13,10 +14,13 @@ use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::constraints::Constraints;
+use madako_domain::images::ImageName;
 use madako_domain::keys;
+use madako_domain::machine::MachineState;
 use madako_domain::placement::kind::Kind;
 use madako_domain::reboot::RebootQueueEntry;
 use madako_domain::repair::RepairQueueEntry;
+use madako_domain::repair::config::{RepairConfig, RepairProcedure};
 use madako_faults::SHIPPED;
 use madako_protocol::store::Store;
 
@@ -42,6 +46,22 @@ pub(crate) enum Names {
     Columns(Vec<String>),
     /// Addresses and serials of machines of the registry.
     Machines,
+    /// Addresses, racks and roles of machines of the registry.
+    MachineSelectors,
+    /// Numbers of racks of machines of the registry.
+    Racks,
+    /// Roles of machines of the registry.
+    Roles,
+    /// States of machines, as sabakan spells them.
+    MachineStates,
+    /// Names of container images, each with an equals sign.
+    Images,
+    /// Keys of user-defined resources.
+    ResourceKeys,
+    /// Operations of the repair procedures of the cluster.
+    RepairOperations,
+    /// Types of machines in the repair procedures of the cluster.
+    MachineTypes,
     /// Addresses of nodes of the cluster.
     Nodes,
     /// Addresses of control plane nodes.
@@ -64,9 +84,11 @@ pub(crate) type Completed = (Vec<&'static str>, &'static str, Names);
 pub(crate) const SORT_BY: &str = "sort_by";
 
 fn completed_arguments() -> Vec<Completed> {
-    let arguments: [(&[&str], &str, Names); 12] = [
+    let arguments: [(&[&str], &str, Names); 25] = [
         (&["constraints", "set"], "name", Names::Constraints),
         (&["rehearse"], "scenario", Names::Scenarios),
+        (&["what-if"], "lose", Names::MachineSelectors),
+        (&["what-if"], "remove", Names::MachineSelectors),
         (&["machine", "show"], "machine", Names::Machines),
         (&["repair-queue", "add"], "address", Names::Machines),
         (&["repair-queue", "explain"], "address", Names::Machines),
@@ -75,8 +97,19 @@ fn completed_arguments() -> Vec<Completed> {
         (&["reboot-queue", "explain"], "address", Names::RebootedNodes),
         (&["reboot-queue", "cancel"], "index", Names::Reboots),
         (&["node", "show"], "address", Names::Nodes),
+        (&["ssh"], "node", Names::Nodes),
         (&["ssh", "forget"], "address", Names::Nodes),
         (&["etcd", "restart"], "address", Names::ControlPlane),
+        (&["etcd", "restore"], "node", Names::ControlPlane),
+        (&["machine", "list"], "rack", Names::Racks),
+        (&["machine", "list"], "role", Names::Roles),
+        (&["machine", "list"], "state", Names::MachineStates),
+        (&["repair-queue", "add"], "operation", Names::RepairOperations),
+        (&["repair-queue", "add"], "machine_type", Names::MachineTypes),
+        (&["images", "set"], "images", Names::Images),
+        (&["resource", "get"], "key", Names::ResourceKeys),
+        (&["ssh", "key", "set"], "host", Names::Nodes),
+        (&["vault", "ssh-privkey"], "host", Names::Nodes),
     ];
     let lists: [(&[&str], List); 11] = [
         (&["machine", "list"], machine::list::list_columns()),
@@ -147,6 +180,10 @@ impl Names {
             Self::Constraints => return Ok(Constraints::names().map(str::to_owned).collect()),
             Self::Scenarios => return Ok(SHIPPED.iter().map(|shipped| shipped.name.to_owned()).collect()),
             Self::Columns(names) => return Ok(names.clone()),
+            Self::MachineStates => {
+                return Ok(MachineState::NAMES.iter().map(|name| (*name).to_owned()).collect());
+            }
+            Self::Images => return Ok(ImageName::ALL.map(|name| format!("{}=", name.name())).to_vec()),
             _ => {}
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -164,8 +201,27 @@ impl Names {
         }
         let store = &open_store(&Global { config, ..Global::default() })?;
         Ok(match self {
-            Self::Constraints | Self::Scenarios | Self::Columns(_) | Self::Resources(_) => Vec::new(),
+            Self::Constraints
+            | Self::Scenarios
+            | Self::Columns(_)
+            | Self::Resources(_)
+            | Self::MachineStates
+            | Self::Images => Vec::new(),
             Self::Machines => machine::read_machine_names(store).await?,
+            Self::MachineSelectors => machine::read_machine_selectors(store).await?,
+            Self::Racks => selectors_of(store, "rack=").await?,
+            Self::Roles => selectors_of(store, "role=").await?,
+            Self::ResourceKeys => {
+                let stored = list_entries(store, keys::RESOURCES).await?;
+                stored.keys().filter_map(|key| Some(key.strip_prefix(keys::RESOURCES)?.to_owned())).collect()
+            }
+            Self::RepairOperations => {
+                let operations = repair_procedures(store).await?.into_iter().flat_map(|it| it.operations);
+                distinct(operations.map(|operation| operation.name))
+            }
+            Self::MachineTypes => {
+                distinct(repair_procedures(store).await?.into_iter().flat_map(|it| it.machine_types))
+            }
             Self::Nodes => nodes(store).await?.into_iter().map(|node| node.address).collect(),
             Self::ControlPlane => {
                 let control_plane = nodes(store).await?.into_iter().filter(|node| node.control_plane);
@@ -193,10 +249,29 @@ impl Names {
 
 /// The nodes of the cluster, of which there may be none yet.
 async fn nodes(store: &dyn Store) -> Result<Vec<Node>, Failure> {
-    match get_entry(store, keys::CLUSTER).await? {
-        Some(entry) => Ok(decode::<Cluster>(keys::CLUSTER, &entry)?.nodes),
-        None => Ok(Vec::new()),
-    }
+    Ok(cluster(store).await?.map(|cluster| cluster.nodes).unwrap_or_default())
+}
+
+async fn cluster(store: &dyn Store) -> Result<Option<Cluster>, Failure> {
+    let stored = get_entry(store, keys::CLUSTER).await?;
+    stored.map(|entry| decode::<Cluster>(keys::CLUSTER, &entry)).transpose()
+}
+
+async fn repair_procedures(store: &dyn Store) -> Result<Vec<RepairProcedure>, Failure> {
+    let Some(cluster) = cluster(store).await? else { return Ok(Vec::new()) };
+    let config = RepairConfig::read(&cluster.repair).map_err(Failure::failed)?;
+    Ok(config.procedures)
+}
+
+/// Each name once, in alphabetical order.
+fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
+    names.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The values of selectors such as `rack=3`.
+async fn selectors_of(store: &dyn Store, prefix: &str) -> Result<Vec<String>, Failure> {
+    let selectors = machine::read_machine_selectors(store).await?;
+    Ok(selectors.iter().filter_map(|selector| Some(selector.strip_prefix(prefix)?.to_owned())).collect())
 }
 
 /// The value of an option in the line that is completed, behind a space or an equals sign; the last one counts.

@@ -9,20 +9,26 @@ use madako_supervisor::config::ConfigError;
 
 /// The exit codes of every command, for the help and the reference.
 pub(crate) const EXIT_CODES: [(u8, &str); 6] = [
-    (0, "done"),
+    (0, "done, or nothing to do"),
     (
         1,
-        "failed: the store, the registry or the API is unreachable or refuses the request, or the object \
-         does not exist; an invariant was violated, or the system did not become calm (rehearse)",
+        "failed or refused: the store, the registry, the API or a node is unreachable or refuses the request, or the object \
+         does not exist; work is left: a difference, a blocker, or a part that is not good (kube plan, kube status, ops diff, \
+         resource status, resource diff, reboot-queue explain, reboot-queue forecast, images list); an invariant was violated \
+         (demo, rehearse), or the system did not become calm (rehearse)",
     ),
-    (2, "bad input: the command line, the configuration file or an input file"),
+    (
+        2,
+        "bad input: the command line, the configuration file or an input file is not valid, or names a machine, a node or a \
+         setting that does not suit the command",
+    ),
     (
         3,
         "a plan cannot be made (plan, what-if); the running system could not be copied, or a fault could not be injected \
          (rehearse)",
     ),
     (4, "there is no status (status)"),
-    (5, "something needs attention (status --check)"),
+    (5, "something needs attention (status --check, doctor)"),
 ];
 
 #[derive(Debug)]
@@ -41,7 +47,7 @@ pub(crate) enum Failure {
     NeedsAttention,
     /// A program that the command ran ended with this code, and printed the reason.
     Program(u8),
-    /// There are differences; standard output has them.
+    /// Work is left, such as differences; standard output has it.
     Different,
 }
 
@@ -52,14 +58,6 @@ impl Failure {
 
     pub(crate) fn bad_input(message: impl std::fmt::Display) -> Self {
         Self::BadInput(anyhow::anyhow!("{message}"))
-    }
-
-    /// The failure with the exit code of bad input, for commands whose code 1 has another meaning.
-    pub(crate) fn into_bad_input(self) -> Self {
-        match self {
-            Self::Failed(error) if !is_closed_pipe(&error) => Self::BadInput(error),
-            other => other,
-        }
     }
 
     pub(crate) fn exit_code(&self) -> u8 {
@@ -120,7 +118,7 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let hint = match error.kind {
             StoreErrorKind::Unavailable | StoreErrorKind::Deadline => {
-                "; is the address in the configuration file right, and does the store run?"
+                "; is the address in the configuration file right, and does the store run? madako doctor checks both"
             }
             StoreErrorKind::Denied => "; the configuration file needs a user with this permission",
             _ => "",

@@ -19,6 +19,6 @@ pub(crate) fn draw_bytes<const N: usize>() -> anyhow::Result<[u8; N]> {
     let mut bytes = [0; N];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
-        .context("no random seed can be read from /dev/urandom")?;
+        .context("cannot read a random seed from /dev/urandom")?;
     Ok(bytes)
 }

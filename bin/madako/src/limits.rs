@@ -14,6 +14,17 @@ pub(crate) const MAX_REPLAYED_EVENTS: usize = 100_000;
 /// Bytes of a file of settings; real ones have some hundred.
 pub(crate) const MAX_SETTINGS_BYTES: u64 = 1 << 20;
 
+/// Examples in the help of a group of commands: more would take the screen from its list of commands.
+pub(crate) const MAX_GROUP_EXAMPLES: usize = 4;
+
+/// Mean time of a boot of a simulated machine: an operator who tries a reboot waits for it.
+pub(crate) const SIMULATED_BOOT: Duration = Duration::from_secs(10);
+/// Time in which a pod on a simulated machine ends after its eviction: as in most clusters.
+pub(crate) const SIMULATED_POD_END: Duration = Duration::from_secs(2);
+/// Pause between two looks of the simulated Kubernetes and etcd at the committed cluster. An answer of etcd is valid for three
+/// intervals of the service, which are rarely below a second.
+pub(crate) const SIMULATED_FOLLOW: Duration = Duration::from_millis(200);
+
 /// Serials or addresses that a message names: about as many as fit on a line.
 pub(crate) const MAX_FILES_NAMED: usize = 5;
 
@@ -28,7 +39,7 @@ pub(crate) const SILENCE_SHARE: u32 = 3;
 pub(crate) const EXPORT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Concurrent requests to providers: half as many as the fetcher of the running service has.
-pub(crate) const ASKED_AT_ONCE: usize = 16;
+pub(crate) const FETCHES_AT_ONCE: usize = 16;
 /// Time limit for all providers together; a value that is missing then is assumed. Six deadlines of one provider.
 pub(crate) const PROVIDERS_TAKE: Duration = Duration::from_secs(60);
 
@@ -43,7 +54,7 @@ pub(crate) const DEMO_DEADLINE: Duration = Duration::from_secs(5);
 /// Bytes of an answer: the demo's lists have some 30 KiB.
 pub(crate) const MAX_DEMO_ANSWER: usize = 4 << 20;
 /// Characters of a refusal in a message: a few lines of a terminal.
-pub(crate) const MAX_TOLD: usize = 300;
+pub(crate) const MAX_SERVER_TEXT: usize = 300;
 
 /// Items of one file that an error names; the operator corrects them in a few rounds.
 pub(crate) const MAX_PROBLEMS: usize = 20;

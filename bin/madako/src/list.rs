@@ -123,7 +123,7 @@ impl ListArgs {
         let Self { output, view } = self;
         if view.watch && *output == ListForm::Json {
             return Err(Failure::bad_input(
-                "--watch gives a stream, which -o json does not have: expected -o jsonl, a line for each change",
+                "--watch prints a stream of changes, which -o json cannot hold: use -o jsonl, with one change a line",
             ));
         }
         view.sort_list(columns)?;
@@ -232,7 +232,7 @@ pub(crate) async fn watch<T: PartialEq>(
     };
     print(render(&shown)?)?;
     // A leader that ends has a successor: its message is shown once.
-    let mut told = None;
+    let mut shown_message = None;
     loop {
         tokio::time::sleep(pause).await;
         match read().await {
@@ -240,14 +240,14 @@ pub(crate) async fn watch<T: PartialEq>(
                 if in_place || newer != shown {
                     print(render(&newer)?)?;
                 }
-                (shown, told) = (newer, None);
+                (shown, shown_message) = (newer, None);
             }
             Err(failure) => {
                 let message = failure.message();
-                if message != told {
+                if message != shown_message {
                     print_note(message.as_deref().unwrap_or_default());
                 }
-                told = message;
+                shown_message = message;
             }
         }
     }

@@ -43,6 +43,11 @@ pub(crate) fn show_value<T: Serialize>(
     Ok(madako_console::show_value(format, value, table)?)
 }
 
+/// The line of a command that set a value.
+pub(crate) fn describe_change(name: &str, old: &str, new: &str) -> String {
+    escape_unprintable(&format!("{name}: {old} -> {new}")) + "\n"
+}
+
 /// Prints a message on standard error that is not part of the result.
 pub(crate) fn print_note(message: impl std::fmt::Display) {
     madako_console::print_note(PROGRAM, message);

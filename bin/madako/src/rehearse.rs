@@ -117,22 +117,22 @@ pub(crate) fn run(
         rehearse_schedule(copied, service, assumed, &scenario, (args.seed, args.length), options)
     });
     let rehearsal = rehearsal.map_err(failure_before_start)?;
-    let seen = RehearsalView {
+    let view = RehearsalView {
         args,
         scenario: &scenario,
         inputs: &inputs,
         rehearsal: &rehearsal,
         took: began.elapsed(),
     };
-    show_value(args.output, &seen.to_json(), |_| seen.to_text())?;
+    show_value(args.output, &view.to_json(), |_| view.to_text())?;
     match rehearsal.overall_outcome() {
         Outcome::Passed => Ok(()),
         Outcome::Failed => {
-            Err(Failure::failed(format_args!("the rehearsal failed: {}", seen.failure_texts().join("; "))))
+            Err(Failure::failed(format_args!("the rehearsal failed: {}", view.failure_texts().join("; "))))
         }
         Outcome::Skipped => Err(Failure::NotRehearsed(anyhow::anyhow!(
-            "not every fault could be injected: {}",
-            seen.skipped_faults().join("; ")
+            "the rehearsal could not inject every fault: {}",
+            view.skipped_faults().join("; ")
         ))),
     }
 }
@@ -180,7 +180,7 @@ fn begin_in_time(faults: &[Fault], length: Span) -> Result<(), Failure> {
 }
 
 fn create_trace(path: &Path) -> Result<Trace, Failure> {
-    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()));
+    let file = File::create(path).with_context(|| format!("cannot create the file {}", path.display()));
     Ok(Box::new(BufWriter::new(file.map_err(Failure::BadInput)?)))
 }
 

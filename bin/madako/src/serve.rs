@@ -25,6 +25,11 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
 
+    // Before the start: a registry that cannot listen is not a reason to campaign.
+    let simulated = match options.simulated {
+        Some(address) => Some(SimulatedSite::start(address, &options.config).await?),
+        None => None,
+    };
     let host = host::host_name();
     let service_options = ServiceOptions {
         instance: InstanceOptions {
@@ -49,12 +54,11 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         placement: options.config.placement.clone(),
         kubernetes: options.config.kubernetes.clone(),
         operations: options.config.operations.clone(),
-        host: Some(CommandRunner::OnHost(CommandsOnHost::new(options.session_ttl / SILENCE_SHARE))),
-    };
-    // Before the start: a registry that cannot listen is not a reason to campaign.
-    let simulated = match options.simulated {
-        Some(address) => Some(SimulatedSite::start(address, &options.config).await?),
-        None => None,
+        host: Some(match &simulated {
+            Some(simulated) => simulated.command_runner(),
+            None => CommandRunner::OnHost(CommandsOnHost::new(options.session_ttl / SILENCE_SHARE)),
+        }),
+        simulated: simulated.as_ref().map(SimulatedSite::cluster_ports),
     };
     let notifier = Notifier::from_environment()
         .context("cannot notify systemd: the environment of the service is unusable")
@@ -69,6 +73,8 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         service.stop().await;
         return Err(failure);
     }
+    let states = &service.instance().view().state;
+    let _following = simulated.as_ref().map(|simulated| simulated.follow(states.clone()));
     let stop = signals::wait_for_stop();
     log_start(&service, &options).await;
     notifier.notify_started();

@@ -57,7 +57,9 @@ pub(crate) struct ServeArgs {
     /// only
     ///
     /// Its registry has sabakan's API on this address, by default on 127.0.0.1:10080, and is stored as the registry of the
-    /// service. Simulated years pass in minutes, as in the demo. After a restart all machines begin anew.
+    /// service. Simulated years pass in minutes, as in the demo. After a restart all machines begin anew. Kubernetes, etcd and
+    /// the commands of repairs and reboots are simulated, too: `madako template example --for simulated` prints a template with
+    /// these commands, and the service runs no other one.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen_address, num_args = 0..=1, require_equals = true,
           default_missing_value = "127.0.0.1:10080")]
     simulated: Option<SocketAddr>,

@@ -70,6 +70,7 @@ canaries! {
     RecordsKept, Repair, "Old records are never deleted.";
     RebootCancelOverwritten, Repair, "A write replaces an entry of the reboot queue even if a user has cancelled it meanwhile.";
     RebootNotDrained, Repair, "A node reboots before its pods have ended.";
+    NodeDrainedTwice, Repair, "A node is drained for a repair while it is drained for a reboot, without a check of I7 over both queues.";
     CordonForgotten, Repair, "No cordon is taken back.";
     OfflineClusterTaken, Placement, "Applications are bound to clusters that are not online.";
     LabelsIgnored, Placement, "The scheduler ignores constraints on labels.";
@@ -101,6 +102,8 @@ canaries! {
     WaveCountsNoFailures, Operations, "A wave whose nodes fail counts as a good one.";
     BootTaintsLate, Operations, "The boot taints of a registered node are added after the start of its kubelet.";
     ResourceBlocksRest, Operations, "A resource that the API server refuses holds the resources of later ranks for good.";
+    EndpointsLeftReady, Operations, "An API server is ended while its address is ready in the endpoints.";
+    GateAsksThroughRivers, Operations, "The gate of a started API server asks through rivers, and another API server answers.";
 }
 
 #[cfg(debug_assertions)]

@@ -78,7 +78,7 @@ apiserver_request_total{code="200",group="policy",resource="x",version="v1beta1"
 
     #[test]
     fn requested_apis_are_read_from_metrics() {
-        let told: Vec<(String, String, Option<String>)> = DeprecatedApi::read_metrics(TEXT)
+        let reported: Vec<(String, String, Option<String>)> = DeprecatedApi::read_metrics(TEXT)
             .into_iter()
             .map(|api| (api.api_version, api.resource, api.removed_in))
             .collect();
@@ -86,7 +86,7 @@ apiserver_request_total{code="200",group="policy",resource="x",version="v1beta1"
             (version.to_owned(), resource.to_owned(), removed.map(str::to_owned))
         };
         assert_eq!(
-            told,
+            reported,
             [
                 api("flowcontrol.apiserver.k8s.io/v1beta3", "flowschemas/status", Some("1.32")),
                 api("v1", "endpoints", None),

@@ -59,6 +59,9 @@ pub struct KubernetesAnswers {
     pub leaders: BTreeMap<Component, String>,
     /// The objects; `None` if no API server is healthy.
     pub objects: Option<ObjectAnswers>,
+    /// Containers of pods that restarted with the kubelet of a node, as NAMESPACE/POD/CONTAINER, or the reason why they are not
+    /// known; by the addresses of the nodes that were asked for.
+    pub restarted: BTreeMap<String, Result<Vec<String>, String>>,
     /// Versions of the programs in images, as far as they are known, by image.
     pub image_versions: BTreeMap<String, KubernetesVersion>,
 }

@@ -31,7 +31,7 @@ pub struct Observation {
     /// Wall-clock time of the answer.
     pub at: OffsetDateTime,
     /// Monotonic time of the answer, from which its age is computed.
-    pub seen: Instant,
+    pub received: Instant,
     /// The query of the poll.
     pub query: Query,
     /// Present while the removal guard holds the observation back; then nothing is planned from it.
@@ -44,5 +44,5 @@ pub struct TaintsPoll {
     /// The taints of each node that has any, by node name; or the reason why they are unknown.
     pub result: Result<BTreeMap<String, Vec<Taint>>, String>,
     /// Monotonic start time of the read.
-    pub seen: Instant,
+    pub started: Instant,
 }

@@ -3,6 +3,7 @@
 //! The JSON is CKE's: the id is a decimal string, times are RFC 3339 with nanoseconds, Go's zero time means "not
 //! yet". A record never contains a secret: callers keep secrets out of `error` and `info`.
 
+use time::format_description::well_known::Rfc3339;
 use time::{OffsetDateTime, UtcOffset};
 
 use madako_json::go::{Decimal, OptionalTime, Time, ZERO_TIME, go_object, open_enum};
@@ -114,6 +115,13 @@ impl Record {
 pub fn whole_second(time: OffsetDateTime) -> OffsetDateTime {
     let time = time.to_offset(UtcOffset::UTC);
     time.replace_nanosecond(0).unwrap_or(time)
+}
+
+/// A time for sentences: in UTC, with whole seconds.
+#[must_use]
+pub fn format_time(time: OffsetDateTime) -> String {
+    let time = whole_second(time);
+    time.format(&Rfc3339).unwrap_or_else(|_| time.to_string())
 }
 
 impl Default for Record {

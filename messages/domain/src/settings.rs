@@ -1,4 +1,4 @@
-//! The leader's settings in etcd (`madako/settings`), for commands that plan beside the leader.
+//! The leader's settings in etcd (`madako/settings`), for commands that plan beside the leader or depend on what it does.
 
 use std::time::Duration;
 
@@ -25,6 +25,31 @@ pub struct Settings {
     /// `None` if the leader does not decide about placement, or has an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<PlacementSettings>,
+    /// `None` if a leader of an earlier version stored the settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modes: Option<OperationModes>,
+}
+
+/// What the leader does on nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationModes {
+    /// `operations.mode`.
+    pub operations: OperationMode,
+    /// `kubernetes.mode`, which counts only with operations.
+    pub kubernetes: OperationMode,
+}
+
+/// A mode, with the words of the configuration file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum OperationMode {
+    /// Nothing is read or decided.
+    Off,
+    /// Due operations are shown, and none is carried out.
+    Observe,
+    /// Due operations are carried out.
+    Act,
 }
 
 /// The settings of holding repairs back.
@@ -72,6 +97,7 @@ impl Settings {
         retire_wait: Duration::from_secs(300),
         repair: None,
         placement: None,
+        modes: None,
     };
 }
 
@@ -110,11 +136,16 @@ mod tests {
                 deletion_retention: Duration::from_millis(1500),
                 own_namespace_only: true,
             }),
+            modes: Some(OperationModes {
+                operations: OperationMode::Act,
+                kubernetes: OperationMode::Observe,
+            }),
             ..Settings::DEFAULT
         };
         let text = serde_json::to_string(&settings).unwrap();
         assert!(text.contains(r#""hold":{"label":"rack","count":3,"within_seconds":600.0}"#), "{text}");
         assert!(text.contains(r#""metric_constraints":"weighted""#), "{text}");
+        assert!(text.contains(r#""modes":{"operations":"act","kubernetes":"observe"}"#), "{text}");
         assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
         let never = Settings { repair: Some(RepairSettings { hold: None }), ..Settings::DEFAULT };
         let text = serde_json::to_string(&never).unwrap();

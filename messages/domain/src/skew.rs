@@ -108,7 +108,7 @@ impl Versions {
 
     /// The version of a component on a node.
     #[must_use]
-    pub fn of(&self, component: Component, address: &str) -> Option<&KubernetesVersion> {
+    pub fn version_on(&self, component: Component, address: &str) -> Option<&KubernetesVersion> {
         self.0.get(&component)?.get(address)
     }
 
@@ -209,7 +209,7 @@ pub fn judge_start(
     node: &str,
     version: &KubernetesVersion,
 ) -> Option<Skew> {
-    if versions.of(component, node).is_some_and(|present| present.is_same_minor(version)) {
+    if versions.version_on(component, node).is_some_and(|present| present.is_same_minor(version)) {
         return None;
     }
     let found = |rule, other: Component, on: (&String, &KubernetesVersion)| Skew {

@@ -128,13 +128,13 @@ impl DrainOrder {
         if !self.rules.cordon_first {
             self.cordon(tell).await?;
         }
-        let mut asked = BTreeSet::new();
+        let mut evicted = BTreeSet::new();
         let pods = self.kubernetes.pods_on(&self.node).await?;
         // A job may have started between the dry run and the cordon.
         if let Some(job) = running_job(&pods) {
             return Err(Stop::Failed(UnfinishedDrain::Job(job.clone()).to_string()));
         }
-        self.evict_all(&pods, &protected, &mut asked, tell).await?;
+        self.evict_all(&pods, &protected, &mut evicted, tell).await?;
         loop {
             // An API that does not answer for a while does not fail the drain; only the time-out ends it.
             match self.read_node().await {
@@ -143,7 +143,7 @@ impl DrainOrder {
                         return Ok(());
                     };
                     tell(self.describe_progress(&left, node.as_ref()));
-                    self.evict_all(&pods, &protected, &mut asked, tell).await?;
+                    self.evict_all(&pods, &protected, &mut evicted, tell).await?;
                 }
                 Err(error) => tell(DrainNews::Waits(error.to_string())),
             }
@@ -263,17 +263,17 @@ impl DrainOrder {
         &self,
         pods: &[Pod],
         protected: &BTreeSet<String>,
-        asked: &mut BTreeSet<String>,
+        evicted: &mut BTreeSet<String>,
         tell: &(impl Fn(DrainNews) + Send + Sync),
     ) -> Result<(), Stop> {
         for pod in pods {
             let treatment = treatment_of(pod, protected, self.rules.purpose);
             let goes = matches!(treatment, Treatment::Evict | Treatment::EvictOrDelete);
-            if !goes || pod.deleted_at.is_some() || asked.contains(&pod.id.uid) {
+            if !goes || pod.deleted_at.is_some() || evicted.contains(&pod.id.uid) {
                 continue;
             }
             self.evict(&pod.id, treatment, tell).await?;
-            asked.insert(pod.id.uid.clone());
+            evicted.insert(pod.id.uid.clone());
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_domain::repair::command::{CommandEnd, HealthAnswer, HowEnded};
+use madako_domain::repair::command::{CommandEnd, CommandOutcome, HealthAnswer};
 use madako_protocol::effect::AttemptEnd;
 use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_protocol::permit::Permit;
@@ -26,7 +26,7 @@ pub async fn attempt_command(
     let text = match ended {
         Ok(outcome) if outcome.succeeded() => {
             return AttemptEnd::Final(CommandEnd {
-                how: HowEnded::Succeeded,
+                how: CommandOutcome::Succeeded,
                 text: describe_outcome(&outcome),
             });
         }
@@ -35,12 +35,12 @@ pub async fn attempt_command(
         // The command may have run, and is not run again.
         Err(error @ HostError::Lost { .. }) => {
             let text = format!("outcome unknown: {error}");
-            return AttemptEnd::Final(CommandEnd { how: HowEnded::Unknown, text });
+            return AttemptEnd::Final(CommandEnd { how: CommandOutcome::Unknown, text });
         }
         Err(error @ HostError::NotStarted { .. }) => error.to_string(),
     };
     let text = if attempts > 1 { format!("attempt {attempt} of {attempts}: {text}") } else { text };
-    AttemptEnd::Failed(CommandEnd { how: HowEnded::Failed, text })
+    AttemptEnd::Failed(CommandEnd { how: CommandOutcome::Failed, text })
 }
 
 /// The end of a command that is recorded for a conclusion of the workflow.
@@ -53,11 +53,11 @@ pub fn command_end(conclusion: &Conclusion<CommandEnd>) -> CommandEnd {
                 Some(last) => format!("not tried again, {why}; {}", last.text),
                 None => format!("not started, {why}"),
             };
-            CommandEnd { how: HowEnded::Stopped, text }
+            CommandEnd { how: CommandOutcome::Stopped, text }
         }
         Conclusion::Unheard { limit } => {
             let text = format!("outcome unknown: no report of the command arrived within {limit:?}");
-            CommandEnd { how: HowEnded::Unknown, text }
+            CommandEnd { how: CommandOutcome::Unknown, text }
         }
     }
 }

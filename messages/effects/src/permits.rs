@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use madako_protocol::backup::PermitSource;
-use madako_protocol::gate::ask_leader_for_permit;
 use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::leader::ask_leader_for_permit;
 use madako_protocol::permit::{Moment, Permit, PermitEnded};
 
 pub use crate::limits::PERMIT_PAUSE;

@@ -4,7 +4,7 @@
 use madako_protocol::actors::Mutation;
 use madako_protocol::effect::EffectEvent;
 use madako_protocol::feed::{Task, send_later};
-use madako_protocol::gate::{ask_leader_for_permit, commit};
+use madako_protocol::leader::{ask_leader_for_permit, commit};
 use madako_protocol::mailbox::{Addressed, Envelope};
 use madako_protocol::permit::Moment;
 use ractor::ActorRef;

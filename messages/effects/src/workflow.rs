@@ -4,7 +4,7 @@
 use madako_domain::canary::{Canary, is_planted};
 use madako_protocol::actors::{CommitError, Committed, Failure};
 use madako_protocol::effect::{AttemptEnd, EffectEvent};
-use madako_protocol::gate::COMMIT_DEADLINE;
+use madako_protocol::leader::COMMIT_DEADLINE;
 use madako_protocol::permit::{Moment, Permit};
 
 use crate::action::{Action, Conclusion, Effect, Evidence, RemainingEffect};
@@ -176,12 +176,12 @@ impl<A, E: Effect> Workflow<A, E> {
 
     /// Takes the evidence of a newer state about the [`Self::unconfirmed_announcement`] announcement.
     #[must_use]
-    pub fn observe(&mut self, seen: Evidence, now: Moment) -> Actions<A, E> {
-        if seen == Evidence::NotYet {
+    pub fn observe(&mut self, evidence: Evidence, now: Moment) -> Actions<A, E> {
+        if evidence == Evidence::NotYet {
             return Vec::new();
         }
         let Some(effect) = self.unsure.take() else { return Vec::new() };
-        match seen {
+        match evidence {
             Evidence::NotYet | Evidence::Never => Vec::new(),
             Evidence::Announced => self.begin_announced_effect(effect, now),
             Evidence::AnnouncedInVain { why } => {
@@ -268,10 +268,10 @@ impl<A, E: Effect> Workflow<A, E> {
         vec![Action::Ask { number, effect: job.effect.clone() }]
     }
 
-    fn handle_permit(&mut self, asked: u64, permit: Option<Permit>, now: Moment) -> Actions<A, E> {
+    fn handle_permit(&mut self, permit_number: u64, permit: Option<Permit>, now: Moment) -> Actions<A, E> {
         let number = self.take_number();
         let Some(job) = &mut self.job else { return Vec::new() };
-        if !matches!(job.phase, Phase::Asking { number, .. } if number == asked) {
+        if !matches!(job.phase, Phase::Asking { number, .. } if number == permit_number) {
             return Vec::new();
         }
         let Some(permit) = permit.filter(|permit| permit.check(now).is_ok()) else {

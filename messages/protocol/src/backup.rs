@@ -142,7 +142,7 @@ pub trait EtcdBackups: Send + Sync + 'static {
     ///
     /// # Errors
     /// See [`BackupError`]. Some backups may have been removed.
-    async fn rotate(
+    async fn remove_older_backups(
         &self,
         permit: &Permit,
         directory: &Path,

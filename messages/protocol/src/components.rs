@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use madako_domain::cluster::Taint;
 use madako_domain::component::Component;
 use madako_domain::deprecated_api::DeprecatedApi;
+use time::OffsetDateTime;
 
 use crate::kubernetes::KubernetesError;
 use crate::objects::Objects;
@@ -42,6 +43,18 @@ pub trait Components: Objects {
         component: Component,
         servers: &[String],
     ) -> Result<Option<String>, KubernetesError>;
+
+    /// Containers of pods on a node, as NAMESPACE/POD/CONTAINER, that ended at or after a time by the clock of the node and run
+    /// again. One that ran for a short time only before its end is left out: it restarts by itself.
+    ///
+    /// # Errors
+    /// No API server answered.
+    async fn restarted_containers(
+        &self,
+        servers: &[String],
+        node: &str,
+        since: OffsetDateTime,
+    ) -> Result<Vec<String>, KubernetesError>;
 
     /// Adds taints to a Node object; one of the same key and effect gets the value. Idempotent.
     ///

@@ -33,7 +33,7 @@ pub struct Publisher<T>(Arc<SharedValue<T>>);
 /// Reads the newest value and waits for newer ones. Each clone remembers separately which value it saw.
 pub struct Subscriber<T> {
     shared: Arc<SharedValue<T>>,
-    seen: u64,
+    last_version: u64,
 }
 
 impl<T> Clone for Publisher<T> {
@@ -44,7 +44,7 @@ impl<T> Clone for Publisher<T> {
 
 impl<T> Clone for Subscriber<T> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), seen: self.seen }
+        Self { shared: Arc::clone(&self.shared), last_version: self.last_version }
     }
 }
 
@@ -56,7 +56,7 @@ impl<T> fmt::Debug for Publisher<T> {
 
 impl<T> fmt::Debug for Subscriber<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscriber").field("seen", &self.seen).finish_non_exhaustive()
+        f.debug_struct("Subscriber").field("seen", &self.last_version).finish_non_exhaustive()
     }
 }
 
@@ -64,7 +64,7 @@ impl<T> fmt::Debug for Subscriber<T> {
 #[must_use]
 pub fn channel<T: Clone>() -> (Publisher<T>, Subscriber<T>) {
     let shared = Arc::new(SharedValue { newest: Mutex::new((0, None)), ring: Notify::new() });
-    (Publisher(Arc::clone(&shared)), Subscriber { shared, seen: 0 })
+    (Publisher(Arc::clone(&shared)), Subscriber { shared, last_version: 0 })
 }
 
 impl<T: Clone> Publisher<T> {
@@ -106,9 +106,9 @@ impl<T: Clone> Subscriber<T> {
             {
                 let newest = self.shared.lock();
                 if let (version, Some(newest)) = &*newest
-                    && *version != self.seen
+                    && *version != self.last_version
                 {
-                    self.seen = *version;
+                    self.last_version = *version;
                     return newest.clone();
                 }
             }

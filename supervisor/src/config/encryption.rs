@@ -94,7 +94,7 @@ mod tests {
         write("hunter2", 0o600);
         let message = refusal(&format!("{{key_file: {shown}}}"));
         assert!(
-            message.contains("line 1 is not an encryption key of 32 bytes in Base64")
+            message.contains("line 1 of the list of encryption keys is not a key of 32 bytes in Base64")
                 && !message.contains("hunter2"),
             "{message}"
         );
@@ -106,7 +106,7 @@ mod tests {
         // Every process has this variable, and it is not a key.
         let message = refusal("{key_env: PATH}");
         assert!(
-            message.contains("placement.encryption.key_env: got \"PATH\" (line 1 is not an encryption key"),
+            message.contains("placement.encryption.key_env: got \"PATH\" (line 1 of the list of encryption keys is not a key"),
             "{message}"
         );
         assert!(!message.contains("/bin"), "{message}");

@@ -217,8 +217,9 @@ mod tests {
                 let config = parse(&format!("{sections}operations: {{mode: {mode}}}")).unwrap();
                 assert_eq!(config.operations.mode, Some(expected), "{sections}");
                 assert!(config.warnings.is_empty(), "{:?}", config.warnings);
-                let asked = if sections.contains("any") { HostKeyPolicy::Any } else { HostKeyPolicy::Pin };
-                assert_eq!(config.operations.ssh.host_keys, asked);
+                let requested =
+                    if sections.contains("any") { HostKeyPolicy::Any } else { HostKeyPolicy::Pin };
+                assert_eq!(config.operations.ssh.host_keys, requested);
             }
         }
     }
@@ -242,7 +243,7 @@ mod tests {
             "operations.modes: got an unknown field, expected a known field such as \"mode\"",
             "ssh\", whose mode is 0644, expected a file without access for others",
             "pki\", whose mode is 0604, expected a file without access for others",
-            "line 1 is not an encryption key of 32 bytes in Base64",
+            "line 1 of the list of encryption keys is not a key of 32 bytes in Base64",
             "images.etcd: got \"--privileged\", expected the name of an image",
             "images.tools: got \"a b\", expected the name of an image",
             "images.paus: got an unknown field, expected a known field such as \"pause\"",
@@ -255,7 +256,10 @@ mod tests {
             ("pki:", "pki.key_file: expected the path of a file with keys, or `key_env`"),
             ("ssh: {key_file: /none}", "ssh.key_file: got \"/none\", expected a file that can be read"),
             ("ssh: {key_file: /, host_keys: none}", "ssh.host_keys: got \"none\", expected one of pin, any"),
-            ("pki: {key_env: PATH}", "pki.key_env: got \"PATH\" (line 1 is not an encryption key"),
+            (
+                "pki: {key_env: PATH}",
+                "pki.key_env: got \"PATH\" (line 1 of the list of encryption keys is not a key",
+            ),
             (
                 "operations: {mode: watch}",
                 "operations.mode: got \"watch\", expected one of act, observe, off",

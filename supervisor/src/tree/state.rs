@@ -101,10 +101,10 @@ impl State {
 
     pub(super) fn reply_when_ready(&mut self, reply: Reply<()>) {
         self.ready.push(reply);
-        self.tell_ready();
+        self.answer_ready_waiters();
     }
 
-    fn tell_ready(&mut self) {
+    fn answer_ready_waiters(&mut self) {
         if self.first_now.is_none() && self.first.is_empty() {
             for reply in self.ready.drain(..) {
                 let _ = reply.send(());
@@ -122,7 +122,7 @@ impl State {
                 self.start(order);
             }
         }
-        self.tell_ready();
+        self.answer_ready_waiters();
     }
 
     fn finish_first_start(&mut self, order: u64) {

@@ -15,6 +15,8 @@ pub const TOOLS_IMAGE: &str = concat!("madako-tools:", env!("CARGO_PKG_VERSION")
 pub const KUBERNETES_IMAGE: &str = "madako-lab/kubernetes:1.34.4";
 /// The same objects, linked as the next patch release.
 pub const NEXT_KUBERNETES_IMAGE: &str = "madako-lab/kubernetes:1.34.5";
+/// The earlier minor release, of `scripts/set-up long`.
+pub const PREVIOUS_KUBERNETES_IMAGE: &str = "madako-lab/kubernetes:1.33.13";
 /// The image of pods' sandboxes, which containerd's configuration names.
 pub const PAUSE_IMAGE: &str = "madako-lab/pause:1";
 pub const COREDNS_IMAGE: &str = "madako-lab/coredns:1";
@@ -54,7 +56,7 @@ pub fn built_program(name: &str) -> Result<PathBuf, LabError> {
     if program.is_file() {
         return Ok(program);
     }
-    Err(LabError::Unavailable(format!("{} is missing: run scripts/set-up lab", program.display())))
+    Err(LabError::Unavailable(format!("{} is missing: run scripts/set-up lab long", program.display())))
 }
 
 /// Makes the archive of etcd under a name.
@@ -77,6 +79,12 @@ pub(crate) async fn make_kubernetes(keeper: &Keeper) -> Result<[Archive; 2], Lab
 pub(crate) async fn make_next_kubernetes(keeper: &Keeper) -> Result<PathBuf, LabError> {
     let program = built_program("kubernetes/next/kubernetes")?;
     make(keeper, "kubernetes", "next-kubernetes", &[Path::new(NEXT_KUBERNETES_IMAGE), &program]).await
+}
+
+/// Makes the archive of [`PREVIOUS_KUBERNETES_IMAGE`].
+pub(crate) async fn make_previous_kubernetes(keeper: &Keeper) -> Result<PathBuf, LabError> {
+    let program = built_program("kubernetes_previous/kubernetes")?;
+    make(keeper, "kubernetes", "previous-kubernetes", &[Path::new(PREVIOUS_KUBERNETES_IMAGE), &program]).await
 }
 
 /// Runs the script for an archive in the lab's directory.

@@ -30,8 +30,9 @@ use tokio::process::Command;
 pub use self::client::{Client, Count, Failure, Report, Use};
 use self::images::Archive;
 pub use self::images::{
-    COREDNS_IMAGE, ECHO_IMAGE, ETCD_IMAGE, KUBERNETES_IMAGE, NEXT_KUBERNETES_IMAGE, PAUSE_IMAGE, TOOLS_IMAGE,
-    UNBOUND_EXPORTER_IMAGE, UNBOUND_IMAGE, built_program, tools_archive,
+    COREDNS_IMAGE, ECHO_IMAGE, ETCD_IMAGE, KUBERNETES_IMAGE, NEXT_KUBERNETES_IMAGE, PAUSE_IMAGE,
+    PREVIOUS_KUBERNETES_IMAGE, TOOLS_IMAGE, UNBOUND_EXPORTER_IMAGE, UNBOUND_IMAGE, built_program,
+    tools_archive,
 };
 use self::keeper::Keeper;
 pub use self::machine::Machine;
@@ -266,8 +267,19 @@ impl Lab {
     /// # Errors
     /// The program is not built, or a machine is off.
     pub async fn load_next_kubernetes(&self) -> Result<(), LabError> {
-        let archive = images::make_next_kubernetes(&self.keeper).await?;
-        try_join_all(self.machines.iter().map(|machine| machine.load(&archive))).await.map(drop)
+        self.load(&images::make_next_kubernetes(&self.keeper).await?).await
+    }
+
+    /// Loads [`PREVIOUS_KUBERNETES_IMAGE`] on all machines.
+    ///
+    /// # Errors
+    /// The program is not built, or a machine is off.
+    pub async fn load_previous_kubernetes(&self) -> Result<(), LabError> {
+        self.load(&images::make_previous_kubernetes(&self.keeper).await?).await
+    }
+
+    async fn load(&self, archive: &Path) -> Result<(), LabError> {
+        try_join_all(self.machines.iter().map(|machine| machine.load(archive))).await.map(drop)
     }
 
     /// The answer of each machine to `look`, in order.

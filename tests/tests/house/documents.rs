@@ -399,7 +399,7 @@ fn a_document_that_nothing_links_is_found() {
 fn architecture_document_lists_every_invariant() {
     let map = text("docs/ARCHITECTURE.md");
     let rows = map.lines().filter_map(|line| line.strip_prefix("| I")?.split_once(" | "));
-    let told: Vec<String> = rows.map(|(number, _)| format!("I{number}")).collect();
+    let listed: Vec<String> = rows.map(|(number, _)| format!("I{number}")).collect();
     let known: Vec<&str> = Id::ALL.iter().map(|id| id.name()).collect();
-    assert_eq!(told, known);
+    assert_eq!(listed, known);
 }

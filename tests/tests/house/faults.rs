@@ -32,7 +32,7 @@ fn rows(document: &str, heading: &[&str]) -> Vec<Vec<String>> {
 }
 
 /// The expected columns "Suits" and "Takes `for`" of an act.
-fn told(act: Act) -> [String; 3] {
+fn reported(act: Act) -> [String; 3] {
     let kinds = suitable_targets(act);
     let names = |kinds: &[TargetKind]| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let (once, held): (Vec<TargetKind>, Vec<TargetKind>) =
@@ -92,11 +92,11 @@ fn wrong_bounds(row: &[String]) -> Option<String> {
 
 /// The differences between the names of a table and those of the code.
 fn names(document: &str, heading: &[&str], code: &[String]) -> Vec<String> {
-    let told: Vec<String> = rows(document, heading).into_iter().map(|row| row[0].clone()).collect();
-    if told == code {
+    let reported: Vec<String> = rows(document, heading).into_iter().map(|row| row[0].clone()).collect();
+    if reported == code {
         Vec::new()
     } else {
-        vec![format!("{heading:?}: the table has {told:?}, the code {code:?}")]
+        vec![format!("{heading:?}: the table has {reported:?}, the code {code:?}")]
     }
 }
 
@@ -116,9 +116,9 @@ fn differences(document: &str) -> Vec<String> {
     findings.extend(names(document, &["Count"], &all(Count::ALL)));
     findings.extend(names(document, &["Name", "Shows"], &all(&SHIPPED.map(|shipped| shipped.name))));
     for (row, act) in rows(document, &["do"]).iter().zip(Act::ALL) {
-        let told = told(*act);
-        if row[..3] != told {
-            findings.push(format!("{act}: the table has {:?}, the code {told:?}", &row[..3]));
+        let reported = reported(*act);
+        if row[..3] != reported {
+            findings.push(format!("{act}: the table has {:?}, the code {reported:?}", &row[..3]));
         }
         if let Some(amount) = amount(*act).filter(|amount| !row[3].contains(amount)) {
             findings.push(format!("{act}: the table does not tell its amount, {amount}"));

@@ -6,6 +6,7 @@ mod minor_upgrade;
 mod objects;
 #[cfg(debug_assertions)]
 mod planted;
+mod reboots;
 mod renewal;
 mod rotation;
 mod site;

@@ -226,9 +226,9 @@ fn a_compaction_that_the_store_did_not_take_is_asked_for_again_and_counts_only_w
     let report = traced(&down, 1, Span::from_seconds(300), &file);
     assert_eq!((report.overall_outcome(), report.counts.faults), (Outcome::Passed, 2), "{report:#?}");
     let trace = fs::read_to_string(&file).unwrap();
-    let told: Vec<&str> = trace.lines().filter(|line| line.contains("compact store=1 begins")).collect();
+    let reported: Vec<&str> = trace.lines().filter(|line| line.contains("compact store=1 begins")).collect();
     let at = |line: &str| line.split_whitespace().next().unwrap().parse::<f64>().unwrap();
-    assert!(told.len() == 1 && at(told[0]) > 90.0, "{told:?}");
+    assert!(reported.len() == 1 && at(reported[0]) > 90.0, "{reported:?}");
     assert_eq!(trace.lines().filter(|line| line.contains("is compacted at")).count(), 1);
     // Longer than the compaction is retried.
     let full = of(["disk-full store=1 at 1m for 8m", "compact store=1 at 70s"]);

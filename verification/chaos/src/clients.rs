@@ -129,8 +129,8 @@ impl Clients {
     async fn read(&self, client: u32, slot: u32, chance: &mut ChaCha8Rng) -> Option<ReadObject> {
         let name = self.name(slot);
         let path = format!("{}/{name}", list_path());
-        let answer =
-            self.call(client, &name, ObjectOperation::Read, &Method::GET, &path, None, None, chance).await?;
+        let request = WebRequest::get(&path, WITHIN);
+        let answer = self.call(client, &name, ObjectOperation::Read, request, chance).await?;
         let body = answer.json();
         let value = value_of_label(&body)?;
         Some(ReadObject { body, revision: answer.revision, value })
@@ -141,7 +141,9 @@ impl Clients {
         let zone = chance.random_range(0..=ZONES.len());
         let body = application_resource(&name, ZONES.get(zone).copied(), value);
         let op = ObjectOperation::Create { value };
-        self.call(client, &name, op, &Method::POST, &list_path(), None, Some(&body), chance).await;
+        let path = list_path();
+        let request = WebRequest::send(&Method::POST, &path, &body, WITHIN);
+        self.call(client, &name, op, request, chance).await;
         self.retire_name(slot);
     }
 
@@ -155,38 +157,31 @@ impl Clients {
         let expected = revision.filter(|_| over);
         let op = ObjectOperation::Write { value, over: expected.map(|_| is) };
         let path = format!("{}/{name}", list_path());
-        self.call(client, &name, op, &Method::PUT, &path, expected, Some(&body), chance).await;
+        let request = WebRequest { expected, ..WebRequest::send(&Method::PUT, &path, &body, WITHIN) };
+        self.call(client, &name, op, request, chance).await;
         self.retire_name(slot);
     }
 
     async fn delete(&self, client: u32, slot: u32, chance: &mut ChaCha8Rng) {
         let name = self.name(slot);
         let path = format!("{}/{name}", list_path());
-        self.call(client, &name, ObjectOperation::Delete, &Method::DELETE, &path, None, None, chance).await;
+        let request = WebRequest { method: &Method::DELETE, ..WebRequest::get(&path, WITHIN) };
+        self.call(client, &name, ObjectOperation::Delete, request, chance).await;
         self.retire_name(slot);
     }
 
     /// Calls an instance and records the outcome. Returns the answer on success.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is a part of one request, and there is one place that sends it"
-    )]
     async fn call(
         &self,
         client: u32,
         name: &str,
         op: ObjectOperation,
-        method: &Method,
-        path: &str,
-        expected: Option<i64>,
-        body: Option<&Value>,
+        request: WebRequest<'_>,
         chance: &mut ChaCha8Rng,
     ) -> Option<Answer> {
         let at = chance.random_range(0..self.endpoints.len().max(1));
         let endpoint = self.endpoints.iter().nth(at)?;
-        self.ask(endpoint, client, name, op, WebRequest { method, path, expected, body, within: WITHIN })
-            .await
-            .1
+        self.ask(endpoint, client, name, op, request).await.1
     }
 
     /// Calls one instance and records the outcome.
@@ -277,7 +272,7 @@ fn outcome_of(op: ObjectOperation, answer: Result<Answer, RequestError>) -> (Req
     let status = answer.status;
     let body = answer.json();
     let deleting = !body["metadata"]["deleted"].is_null() && body["metadata"].is_object();
-    let said = match (status, op) {
+    let result = match (status, op) {
         // A value that cannot be read is an answer that no state allows.
         (status, ObjectOperation::Read) if status.is_success() => {
             CallResult::Done { value: value_of_label(&body), deleting }
@@ -292,9 +287,9 @@ fn outcome_of(op: ObjectOperation, answer: Result<Answer, RequestError>) -> (Req
         }
         _ => CallResult::Refused,
     };
-    let done = matches!(said, CallResult::Done { .. });
+    let done = matches!(result, CallResult::Done { .. });
     let revision = answer.revision.filter(|_| done);
-    (RequestEnd::Answered { status: status.as_u16(), said, revision }, done.then_some(answer))
+    (RequestEnd::Answered { status: status.as_u16(), result, revision }, done.then_some(answer))
 }
 
 #[cfg(test)]
@@ -318,7 +313,7 @@ mod tests {
         let leaving = json!({"metadata": {"labels": {VALUE: "5"}, "deleted": "2026-01-01T00:00:00Z"}});
         let done = |value, deleting| Some(CallResult::Done { value, deleting });
         let write = ObjectOperation::Write { value: 6, over: Some(5) };
-        for (op, status, body, said) in [
+        for (op, status, body, result) in [
             (ObjectOperation::Read, 200, &there, done(Some(5), false)),
             (ObjectOperation::Read, 200, &leaving, done(Some(5), true)),
             (ObjectOperation::Read, 404, &Value::Null, Some(CallResult::Absent)),
@@ -336,11 +331,11 @@ mod tests {
             (ObjectOperation::Read, 302, &Value::Null, Some(CallResult::Refused)),
         ] {
             let (end, answer) = outcome_of(op, answer(status, body));
-            assert_eq!(answer.is_some(), matches!(said, Some(CallResult::Done { .. })), "{op:?} {status}");
+            assert_eq!(answer.is_some(), matches!(result, Some(CallResult::Done { .. })), "{op:?} {status}");
             match end {
-                RequestEnd::Answered { said: is, .. } => assert_eq!(Some(is), said, "{op:?} {status}"),
+                RequestEnd::Answered { result: is, .. } => assert_eq!(Some(is), result, "{op:?} {status}"),
                 end => {
-                    assert!(said.is_none() && matches!(end, RequestEnd::Unknown { .. }), "{op:?} {status}")
+                    assert!(result.is_none() && matches!(end, RequestEnd::Unknown { .. }), "{op:?} {status}")
                 }
             }
         }

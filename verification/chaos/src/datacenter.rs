@@ -63,7 +63,7 @@ pub enum DatacenterError {
     /// The control API must be on loopback or in a run's namespaces.
     #[error("the control API cannot listen on {0}: expected an address of loopback or of {RANGE_SHOWN}")]
     Open(SocketAddr),
-    #[error("cannot listen on {0}")]
+    #[error("a server of the simulated data center cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
     /// Settings that make no data center.
     #[error(transparent)]

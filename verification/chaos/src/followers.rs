@@ -70,10 +70,10 @@ impl Follower {
     /// Watches through one instance until the run is over and everything was delivered.
     async fn listen(&mut self, instance: u32, endpoint: SocketAddr) -> Result<(), RequestError> {
         let follower = self.number;
-        let asked = self.history.now();
+        let requested_at = self.history.now();
         let path = format!("{}?watch&heartbeat={}", list_path(), HEARTBEAT.as_secs());
         let mut lines = web::open_stream(endpoint, &path, WITHIN).await?;
-        self.history.note(Event::Opened { follower, instance, asked });
+        self.history.note(Event::Opened { follower, instance, requested_at });
         self.list(endpoint).await?;
         loop {
             let line = tokio::select! {
@@ -97,12 +97,12 @@ impl Follower {
     }
 
     async fn list(&self, endpoint: SocketAddr) -> Result<(), RequestError> {
-        let (follower, asked) = (self.number, self.history.now());
+        let (follower, requested_at) = (self.number, self.history.now());
         let answer = web::send_request(endpoint, WebRequest::get(&list_path(), WITHIN)).await?;
         if answer.status != StatusCode::OK {
             return Err(RequestError::Unknown(endpoint, format!("status {}", answer.status)));
         }
-        self.history.note(Event::Listed { follower, asked, answer: answer.json() });
+        self.history.note(Event::Listed { follower, requested_at, answer: answer.json() });
         Ok(())
     }
 

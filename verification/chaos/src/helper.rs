@@ -41,8 +41,8 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     {
         Ok(answer) if answer.status.is_success() => {
             // Prints the result of a health check; a reset prints nothing.
-            let told = std::io::Write::write_all(&mut std::io::stdout(), &answer.body);
-            if told.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            let written = std::io::Write::write_all(&mut std::io::stdout(), &answer.body);
+            if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         _ => ExitCode::FAILURE,
     }

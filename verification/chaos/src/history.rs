@@ -24,7 +24,7 @@ pub enum RequestEnd {
     Answered {
         status: u16,
         /// Meaning of the answer.
-        said: CallResult,
+        result: CallResult,
         /// Revision of the write, if there was one.
         revision: Option<i64>,
     },
@@ -62,7 +62,7 @@ impl Call {
     #[must_use]
     pub fn written_revision(&self) -> Option<i64> {
         match &self.end {
-            RequestEnd::Answered { said: CallResult::Done { .. }, revision, .. }
+            RequestEnd::Answered { result: CallResult::Done { .. }, revision, .. }
                 if self.op != ObjectOperation::Read =>
             {
                 *revision
@@ -142,13 +142,13 @@ pub enum Event {
         follower: u32,
         instance: u32,
         /// Time of the request.
-        asked: Micros,
+        requested_at: Micros,
     },
     /// A follower listed all applications through the instance of its watch.
     Listed {
         follower: u32,
         /// Time of the request.
-        asked: Micros,
+        requested_at: Micros,
         /// The answer, unchanged.
         answer: Value,
     },
@@ -169,6 +169,12 @@ pub enum Event {
     /// A write to the store with an unknown outcome.
     Unwritten {
         why: String,
+    },
+    /// The store answered a transaction with several conditions.
+    Transacted {
+        /// True if all of its conditions held.
+        held: bool,
+        written: bool,
     },
     Searched {
         /// The failure, if it failed.
@@ -215,11 +221,6 @@ impl History {
     #[must_use]
     pub fn now(&self) -> Micros {
         to_microseconds(self.0.began.elapsed())
-    }
-
-    #[must_use]
-    pub fn instant_at(&self, after: Duration) -> Instant {
-        self.0.began + after
     }
 
     /// Records an event and writes it.

@@ -46,7 +46,7 @@ pub(crate) struct Injector {
     spoiled: BTreeMap<Node, ServerFaults>,
     dark: BTreeMap<Target, u32>,
     /// Machines reported to the registry, with whether they are gone.
-    told: BTreeMap<Target, bool>,
+    sent_states: BTreeMap<Target, bool>,
     /// Faults that fill the disk of a member, and the beginning of the first of them.
     full: BTreeMap<Node, (u32, Instant)>,
     /// The instance that led when the fault began, by injection.
@@ -74,7 +74,7 @@ impl Injector {
             held: BTreeMap::new(),
             spoiled: BTreeMap::new(),
             dark: BTreeMap::new(),
-            told: BTreeMap::new(),
+            sent_states: BTreeMap::new(),
             full: BTreeMap::new(),
             leader_of: BTreeMap::new(),
             lost_before: BTreeMap::new(),

@@ -15,6 +15,7 @@
 pub mod check;
 mod clients;
 pub mod datacenter;
+mod drill;
 mod embedded;
 mod followers;
 mod helper;

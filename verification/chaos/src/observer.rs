@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, EventType, WatchOptions};
 use madako_domain::keys;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
+use madako_judges::history::decode_queue;
+use time::OffsetDateTime;
 use tokio::time::{sleep, timeout};
 
 use crate::history::{Event, History, Micros};
@@ -158,10 +161,10 @@ impl Observer {
             }
             return;
         }
-        let told = |change: &Change| {
+        let describe = |change: &Change| {
             format!("{} {}", if change.value.is_some() { "put" } else { "delete" }, change.key)
         };
-        self.history.note(Event::Revision { revision, changes: changes.iter().map(told).collect() });
+        self.history.note(Event::Revision { revision, changes: changes.iter().map(describe).collect() });
         inside.note_leader(at, &changes);
         inside.revisions.insert(revision, Revision { revision, at, changes });
     }
@@ -180,16 +183,37 @@ impl Observer {
         inside.revisions.values().rfind(below).map_or(0, |revision| revision.revision)
     }
 
+    /// True if a repair has begun and does not merely wait until the back-off of its drain ends.
+    pub(crate) fn has_repair_under_way(&self, now: OffsetDateTime) -> bool {
+        let mut repairs = BTreeMap::new();
+        for change in self.lock().revisions.values().flat_map(|revision| &revision.changes) {
+            let Some(key) = change.key.strip_prefix(PREFIX).filter(|key| key.starts_with(keys::REPAIRS))
+            else {
+                continue;
+            };
+            match change.to_entry() {
+                Some(entry) => repairs.insert(key.to_owned(), entry),
+                None => repairs.remove(key),
+            };
+        }
+        let is_under_way = |repair: &RepairQueueEntry| {
+            let waits = repair.step_status == RepairStepStatus::Waiting
+                && repair.drain_backoff_expire.is_some_and(|end| now < end);
+            repair.status == RepairStatus::Processing && !waits
+        };
+        decode_queue(&repairs, None).entries.values().any(|item| is_under_way(&item.value))
+    }
+
     /// The members that have not delivered everything up to their own final revision.
     #[must_use]
     pub fn members_behind(&self, stored: &BTreeMap<u32, i64>) -> Vec<String> {
         let inside = self.lock();
-        let told = |member: &u32| inside.heard.get(member).copied().unwrap_or(0);
-        let behind = stored.iter().filter(|(member, revision)| told(member) < **revision);
+        let delivered = |member: &u32| inside.heard.get(member).copied().unwrap_or(0);
+        let behind = stored.iter().filter(|(member, revision)| delivered(member) < **revision);
         behind
             .map(|(member, revision)| {
-                let told = told(member);
-                format!("store={member} told its history up to revision {told}, and has {revision}")
+                let delivered = delivered(member);
+                format!("store={member} told its history up to revision {delivered}, and has {revision}")
             })
             .collect()
     }
@@ -299,6 +323,31 @@ mod tests {
                 "no watch received the revisions between 2 and 4"
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn a_repair_is_under_way_unless_its_drain_waits_for_the_end_of_its_back_off() {
+        let (_files, observer) = observer();
+        let end = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(60);
+        let store = |revision, status, expire| {
+            let repair = RepairQueueEntry {
+                status: RepairStatus::Processing,
+                step_status: status,
+                drain_backoff_expire: expire,
+                ..RepairQueueEntry::new("unreachable", "t", "10.0.0.2")
+            };
+            let value = Some(serde_json::to_vec(&repair).unwrap());
+            let key = format!("{PREFIX}{}", keys::repair(0));
+            observer.receive_revision(1, revision, vec![Change { value, ..put(&key, revision) }]);
+        };
+        assert!(!observer.has_repair_under_way(end));
+        store(2, RepairStepStatus::Watching, None);
+        assert!(observer.has_repair_under_way(end));
+        store(3, RepairStepStatus::Waiting, Some(end));
+        assert!(!observer.has_repair_under_way(end - Duration::from_secs(1)));
+        assert!(observer.has_repair_under_way(end));
+        observer.receive_revision(1, 4, vec![delete(&format!("{PREFIX}{}", keys::repair(0)))]);
+        assert!(!observer.has_repair_under_way(end));
     }
 
     #[tokio::test]

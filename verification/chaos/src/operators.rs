@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, ConnectOptions, GetOptions, Txn, TxnOp, WatchOptions};
+use etcd_client::{Client, ConnectOptions, GetOptions, WatchOptions};
 use madako_domain::cluster::Cluster;
 use madako_domain::constraints::Constraints;
 use madako_domain::keys;
 use madako_domain::repair::RepairQueueEntry;
+use madako_judges::workload::{GuardedPuts, ReadKey, add_repair, reset_back_off};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
@@ -24,9 +25,9 @@ use crate::pace::ClientPace;
 use crate::registrar;
 
 /// Time limit of one request, with a new connection.
-const WITHIN: Duration = Duration::from_secs(5);
-/// Pause before a broken watch resumes.
-const AGAIN: Duration = Duration::from_millis(500);
+pub(crate) const WITHIN: Duration = Duration::from_secs(5);
+/// Pause before a broken watch resumes, or a write is repeated.
+pub(crate) const AGAIN: Duration = Duration::from_millis(500);
 /// A silent watch is renewed after this time: a dead connection may give no notice.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Time limit of the last watch at the end of a run, without faults.
@@ -131,7 +132,7 @@ fn deadline_error(_: tokio::time::error::Elapsed) -> etcd_client::Error {
     etcd_client::Error::IoError(std::io::ErrorKind::TimedOut.into())
 }
 
-async fn connect(at: SocketAddr) -> Result<Client, etcd_client::Error> {
+pub(crate) async fn connect(at: SocketAddr) -> Result<Client, etcd_client::Error> {
     let options = ConnectOptions::new().with_connect_timeout(WITHIN).with_timeout(WITHIN);
     timeout(WITHIN, Client::connect([format!("http://{at}")], Some(options))).await.map_err(deadline_error)?
 }
@@ -155,7 +156,7 @@ pub(crate) async fn write_until_stopped(
             match what {
                 0..2 => ask_for_workers(&mut client, drawn).await,
                 2 | 3 => add_entry(&mut client, registry, drawn).await,
-                4 => reset_back_off(&mut client).await,
+                4 => reset_a_back_off(&mut client).await,
                 _ => remove_finished(&mut client).await,
             }
         };
@@ -169,57 +170,46 @@ pub(crate) async fn write_until_stopped(
 
 /// Keys below the root and revision of an acknowledged write; `None`: a concurrent change came first, or there was
 /// nothing to do.
-type OperatorWrite = Option<(i64, Vec<String>)>;
+pub(crate) type OperatorWrite = Option<(i64, Vec<String>)>;
 
-/// Commits puts if a key is unchanged.
-async fn commit_puts(
+pub(crate) async fn commit_puts(
     client: &mut Client,
-    (key, revision): (String, i64),
-    puts: Vec<(String, Vec<u8>)>,
+    write: GuardedPuts,
 ) -> Result<OperatorWrite, etcd_client::Error> {
-    let unchanged = Compare::mod_revision(key, CompareOp::Equal, revision);
-    let keys = puts.iter().map(|(key, _)| key.clone()).collect();
-    let puts: Vec<TxnOp> = puts.into_iter().map(|(key, value)| TxnOp::put(key, value, None)).collect();
-    let done = client.txn(Txn::new().when([unchanged]).and_then(puts)).await?;
+    let keys = write.keys();
+    let done = client.txn(write.into()).await?;
     let revision = done.header().map_or(0, etcd_client::ResponseHeader::revision);
     Ok(done.succeeded().then_some((revision, keys)))
 }
 
-async fn read_stored(client: &mut Client, key: &str) -> Result<(String, i64, Vec<u8>), etcd_client::Error> {
+pub(crate) async fn read_stored(client: &mut Client, key: &str) -> Result<ReadKey, etcd_client::Error> {
     let key = format!("{PREFIX}{key}");
     let answer = client.get(key.clone(), None).await?;
-    let kv = answer.kvs().first();
-    Ok((
-        key,
-        kv.map_or(0, etcd_client::KeyValue::mod_revision),
-        kv.map_or_else(Vec::new, |kv| kv.value().to_vec()),
-    ))
+    Ok(ReadKey::of_answer(&key, &answer))
 }
 
 /// Demands one worker more or less, within what the machines allow.
 async fn ask_for_workers(client: &mut Client, drawn: u32) -> Result<OperatorWrite, etcd_client::Error> {
-    let (key, revision, value) = read_stored(client, keys::CONSTRAINTS).await?;
-    let Ok(mut constraints) = serde_json::from_slice::<Constraints>(&value) else { return Ok(None) };
+    let stored = read_stored(client, keys::CONSTRAINTS).await?;
+    let Ok(mut constraints) = serde_json::from_slice::<Constraints>(&stored.value) else { return Ok(None) };
     let most = constraints.maximum_workers.saturating_sub(2).max(2);
     constraints.minimum_workers = 1 + drawn % most;
     let Ok(value) = serde_json::to_vec(&constraints) else { return Ok(None) };
-    commit_puts(client, (key.clone(), revision), vec![(key, value)]).await
+    commit_puts(client, stored.replace_with(value)).await
 }
 
 async fn list_queue_entries(
     client: &mut Client,
-) -> Result<Vec<(String, i64, RepairQueueEntry)>, etcd_client::Error> {
+) -> Result<Vec<(ReadKey, RepairQueueEntry)>, etcd_client::Error> {
     let prefix = format!("{PREFIX}{}", keys::REPAIRS);
     let answer = client.get(prefix, Some(GetOptions::new().with_prefix())).await?;
-    let read = |kv: &etcd_client::KeyValue| {
-        let entry = serde_json::from_slice(kv.value()).ok()?;
-        Some((kv.key_str().ok()?.to_owned(), kv.mod_revision(), entry))
-    };
+    let read =
+        |kv: &etcd_client::KeyValue| Some((ReadKey::from(kv), serde_json::from_slice(kv.value()).ok()?));
     Ok(answer.kvs().iter().filter_map(read).collect())
 }
 
 /// Adds a repair of a machine, unless there are too many entries.
-async fn add_entry(
+pub(crate) async fn add_entry(
     client: &mut Client,
     registry: SocketAddr,
     drawn: u32,
@@ -228,9 +218,9 @@ async fn add_entry(
     if entries.len() >= MOST_ENTRIES {
         return remove_finished(client).await;
     }
-    let (_, _, cluster) = read_stored(client, keys::CLUSTER).await?;
-    let Ok(cluster) = serde_json::from_slice::<Cluster>(&cluster) else { return Ok(None) };
-    let unasked = |address: &String| entries.iter().all(|(_, _, entry)| entry.address != *address);
+    let stored = read_stored(client, keys::CLUSTER).await?;
+    let Ok(cluster) = serde_json::from_slice::<Cluster>(&stored.value) else { return Ok(None) };
+    let unasked = |address: &String| entries.iter().all(|(_, entry)| entry.address != *address);
     let broken: Vec<String> =
         registrar::broken_machines(registry).await.into_iter().filter(unasked).collect();
     // Mostly a broken machine, if there is one.
@@ -243,37 +233,29 @@ async fn add_entry(
     }
     let address = &addresses[(drawn / 4) as usize % addresses.len()];
     let operation = OPERATIONS[usize::from(drawn.is_multiple_of(2))];
-    let (counter, revision, value) = read_stored(client, keys::REPAIRS_WRITE_INDEX).await?;
-    let index = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-    let entry = RepairQueueEntry { index, ..RepairQueueEntry::new(operation, MACHINE_TYPE, address) };
-    let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };
-    let puts = vec![
-        (counter.clone(), (index + 1).to_string().into_bytes()),
-        (format!("{PREFIX}{}", keys::repair(index)), value),
-    ];
-    commit_puts(client, (counter, revision), puts).await
+    let counter = read_stored(client, keys::REPAIRS_WRITE_INDEX).await?;
+    let entry = RepairQueueEntry::new(operation, MACHINE_TYPE, address);
+    match add_repair(PREFIX, counter, entry) {
+        Some((_, writes)) => commit_puts(client, writes).await,
+        None => Ok(None),
+    }
 }
 
-async fn reset_back_off(client: &mut Client) -> Result<OperatorWrite, etcd_client::Error> {
-    let waits = list_queue_entries(client)
-        .await?
-        .into_iter()
-        .find(|(_, _, entry)| entry.drain_backoff_expire.is_some());
-    let Some((key, revision, mut entry)) = waits else { return Ok(None) };
-    entry.drain_backoff_count = 0;
-    entry.drain_backoff_expire = None;
+async fn reset_a_back_off(client: &mut Client) -> Result<OperatorWrite, etcd_client::Error> {
+    let entries = list_queue_entries(client).await?;
+    let waits = entries.into_iter().find(|(_, entry)| entry.drain_backoff_expire.is_some());
+    let Some((stored, mut entry)) = waits else { return Ok(None) };
+    reset_back_off(&mut entry);
     let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };
-    commit_puts(client, (key.clone(), revision), vec![(key, value)]).await
+    commit_puts(client, stored.replace_with(value)).await
 }
 
 /// Requests the removal of a finished entry.
 async fn remove_finished(client: &mut Client) -> Result<OperatorWrite, etcd_client::Error> {
-    let finished = list_queue_entries(client)
-        .await?
-        .into_iter()
-        .find(|(_, _, entry)| entry.is_finished() && !entry.deleted);
-    let Some((key, revision, mut entry)) = finished else { return Ok(None) };
+    let entries = list_queue_entries(client).await?;
+    let finished = entries.into_iter().find(|(_, entry)| entry.is_finished() && !entry.deleted);
+    let Some((stored, mut entry)) = finished else { return Ok(None) };
     entry.deleted = true;
     let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };
-    commit_puts(client, (key.clone(), revision), vec![(key, value)]).await
+    commit_puts(client, stored.replace_with(value)).await
 }

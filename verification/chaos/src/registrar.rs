@@ -104,13 +104,13 @@ async fn heal_machines(at: SocketAddr) {
     }
 }
 
-async fn list_machines(at: SocketAddr) -> Option<Vec<ListedMachine>> {
+pub(crate) async fn list_machines(at: SocketAddr) -> Option<Vec<ListedMachine>> {
     let answer = web::send_request(at, WebRequest::get("/machines", WITHIN)).await.ok()?;
     serde_json::from_slice(&answer.body).ok()
 }
 
 /// Has no effect if the registry's rules refuse it or the registry does not answer.
-async fn set_machine_state(at: SocketAddr, machine: &ListedMachine, state: MachineState) {
+pub(crate) async fn set_machine_state(at: SocketAddr, machine: &ListedMachine, state: MachineState) {
     let body = json!(StateRequest { machine: machine.serial.clone(), state, held: false });
     let _ = web::send_request(at, WebRequest::send(&Method::POST, "/state", &body, WITHIN)).await;
 }

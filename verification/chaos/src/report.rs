@@ -56,7 +56,7 @@ pub(crate) struct Observations {
     pub(crate) refused: u64,
     pub(crate) gate: BTreeMap<String, u64>,
     pub(crate) answered: RegistryAnswers,
-    pub(crate) asked: RegistryRequests,
+    pub(crate) registry_requests: RegistryRequests,
     pub(crate) looked: ProcessChecks,
     pub(crate) acts: Vec<CommandRun>,
     pub(crate) kubernetes: Vec<Effect>,
@@ -105,8 +105,8 @@ pub struct Report {
     picture: String,
 }
 
-pub(crate) fn make_report(seen: Observations) -> Report {
-    let calls: Vec<&Call> = seen
+pub(crate) fn make_report(observations: Observations) -> Report {
+    let calls: Vec<&Call> = observations
         .events
         .iter()
         .filter_map(|(_, event)| match event {
@@ -118,37 +118,49 @@ pub(crate) fn make_report(seen: Observations) -> Report {
     for &id in Id::ALL {
         verdicts.count_judged(id, 0);
     }
-    let calm = seen.calm_after.is_some();
-    let mut excused = store::judge_store(&seen.revisions, &seen.answered, calm, &mut verdicts);
-    placement::judge_placement(&seen.revisions, calm, &mut verdicts);
-    let written = seen.events.iter().filter_map(|(_, event)| match event {
+    let calm = observations.calm_after.is_some();
+    let mut excused =
+        store::judge_store(&observations.revisions, &observations.answered, calm, &mut verdicts);
+    placement::judge_placement(&observations.revisions, calm, &mut verdicts);
+    let written = observations.events.iter().filter_map(|(_, event)| match event {
         Event::AcknowledgedWrite(wrote) => wrote.written.as_ref(),
         _ => None,
     });
-    acknowledged::judge_acknowledged_writes(calls.iter().copied(), written, &seen.revisions, &mut verdicts);
-    watches::judge_watches(&seen.events, &seen.revisions, &mut verdicts);
-    api::judge_api_answers(&seen.events, &seen.revisions, calm, &mut verdicts);
-    effects::judge_effects(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
-    let held = drains::find_held_requests(&seen.events, &seen.schedule);
-    excused.add(&drains::judge_drains(&seen.kubernetes, &seen.leading, &seen.epochs, &held, &mut verdicts));
+    acknowledged::judge_acknowledged_writes(
+        calls.iter().copied(),
+        written,
+        &observations.revisions,
+        &mut verdicts,
+    );
+    watches::judge_watches(&observations.events, &observations.revisions, &mut verdicts);
+    api::judge_api_answers(&observations.events, &observations.revisions, calm, &mut verdicts);
+    effects::judge_effects(&observations.acts, &observations.leading, &observations.epochs, &mut verdicts);
+    let held = drains::find_held_requests(&observations.events, &observations.schedule);
+    excused.add(&drains::judge_drains(
+        &observations.kubernetes,
+        &observations.leading,
+        &observations.epochs,
+        &held,
+        &mut verdicts,
+    ));
     if calm {
-        drains::judge_calm(&seen.kubernetes, &seen.revisions, &mut verdicts);
+        drains::judge_calm(&observations.kubernetes, &observations.revisions, &mut verdicts);
     }
-    verdicts.verdict_of(HISTORY).judged = seen.revisions.len() as u64;
-    for wrong in seen.wrong.iter().cloned().chain(seen.unwritten.clone()) {
+    verdicts.verdict_of(HISTORY).judged = observations.revisions.len() as u64;
+    for wrong in observations.wrong.iter().cloned().chain(observations.unwritten.clone()) {
         verdicts.count_violation(HISTORY, wrong);
     }
-    excused.add(&seen.looked.exemptions);
-    verdicts.verdict_of(PROCESSES).judged = seen.looked.times;
-    for ended in &seen.looked.ended {
+    excused.add(&observations.looked.exemptions);
+    verdicts.verdict_of(PROCESSES).judged = observations.looked.times;
+    for ended in &observations.looked.ended {
         verdicts.count_violation(PROCESSES, ended.clone());
     }
-    registry::judge_registry_requests(&seen.asked, &mut verdicts);
-    let lasted = Duration::from_micros(seen.ended - seen.began);
+    registry::judge_registry_requests(&observations.registry_requests, &mut verdicts);
+    let lasted = Duration::from_micros(observations.ended - observations.began);
     let exemptions =
-        promises::judge_promises(&seen.facts, (terms_of_settings(), lasted), excused, &mut verdicts);
-    verdicts.verdict_of(GATE).judged = seen.epochs.len() as u64;
-    for (invariant, times) in seen.gate.iter().filter(|(_, times)| **times > 0) {
+        promises::judge_promises(&observations.facts, (terms_of_settings(), lasted), excused, &mut verdicts);
+    verdicts.verdict_of(GATE).judged = observations.epochs.len() as u64;
+    for (invariant, times) in observations.gate.iter().filter(|(_, times)| **times > 0) {
         verdicts.count_violation(
             GATE,
             format!("an instance kept itself from breaking {invariant}, {times} times"),
@@ -162,33 +174,33 @@ pub(crate) fn make_report(seen: Observations) -> Report {
     for object in &linearizability.undecided {
         verdicts.count_violation(LINEARIZABLE, format!("the calls of {object} were too many to be judged"));
     }
-    let counts = count_observations(&seen);
+    let counts = count_observations(&observations);
     let observed = Observed {
         counts,
-        skipped: seen.skipped.len() as u64,
-        calm_after: seen.calm_after,
-        settings_allow: seen.settings_allow,
+        skipped: observations.skipped.len() as u64,
+        calm_after: observations.calm_after,
+        settings_allow: observations.settings_allow,
     };
-    let shortfalls = find_shortfalls(&seen.scenario.expect, &observed);
-    let not_exercised = exercised::missing_checks(&seen.scenario, seen.length, &verdicts);
+    let shortfalls = find_shortfalls(&observations.scenario.expect, &observed);
+    let not_exercised = exercised::missing_checks(&observations.scenario, observations.length, &verdicts);
     let outcome = run_outcome(&verdicts, &shortfalls, &not_exercised);
-    let faults = recovery::effects_of_faults(&seen, &calls);
-    let picture = timeline::draw_timeline(&seen, &calls);
+    let faults = recovery::effects_of_faults(&observations, &calls);
+    let picture = timeline::draw_timeline(&observations, &calls);
     Report {
-        scenario: seen.scenario.name,
-        seed: seen.seed,
-        length: seen.length,
-        network: seen.network,
+        scenario: observations.scenario.name,
+        seed: observations.seed,
+        length: observations.length,
+        network: observations.network,
         outcome,
         verdicts,
         exemptions: exemptions.list_uses().into_iter().map(|(it, used)| (it.name(), used)).collect(),
         linearizability,
         counts,
-        kubernetes: drains::count_effects(&seen.kubernetes),
-        calm_after: seen.calm_after,
+        kubernetes: drains::count_effects(&observations.kubernetes),
+        calm_after: observations.calm_after,
         shortfalls,
         not_exercised,
-        draws: seen.schedule.draws,
+        draws: observations.schedule.draws,
         faults,
         picture,
     }
@@ -203,9 +215,9 @@ fn run_outcome(verdicts: &Verdicts, shortfalls: &[Shortfall], not_exercised: &[S
     }
 }
 
-fn count_observations(seen: &Observations) -> Counts {
+fn count_observations(observations: &Observations) -> Counts {
     // A cut or a loss that dropped no packet had no effect.
-    let idle: BTreeSet<usize> = seen
+    let idle: BTreeSet<usize> = observations
         .events
         .iter()
         .filter_map(|(_, event)| match event {
@@ -220,11 +232,11 @@ fn count_observations(seen: &Observations) -> Counts {
         _ => false,
     };
     Counts {
-        leader_changes: recovery::leader_changes(seen, 0, Micros::MAX),
-        commits: seen.revisions.iter().filter(|revision| is_commit(revision)).count() as u64,
-        refused_writes: seen.refused,
-        failed_client_calls: seen.events.iter().filter(|(_, event)| is_failure(event)).count() as u64,
-        faults: seen.events.iter().filter(begun).count() as u64,
+        leader_changes: recovery::leader_changes(observations, 0, Micros::MAX),
+        commits: observations.revisions.iter().filter(|revision| is_commit(revision)).count() as u64,
+        refused_writes: observations.refused,
+        failed_client_calls: observations.events.iter().filter(|(_, event)| is_failure(event)).count() as u64,
+        faults: observations.events.iter().filter(begun).count() as u64,
     }
 }
 

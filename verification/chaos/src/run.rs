@@ -27,6 +27,7 @@ use crate::check::registry::registry_requests;
 use crate::check::store::RegistryAnswers;
 use crate::clients::{ApiEndpoints, CLIENTS, Clients, client_generator};
 use crate::datacenter::{JournalError, Line, read_journal};
+use crate::drill::{self, Drill};
 use crate::followers::{FOLLOWERS, follow_applications};
 use crate::history::{History, Micros, to_microseconds};
 use crate::inject::{Injector, ProcessChecks};
@@ -200,10 +201,10 @@ impl RunCourse<'_> {
         drop(watching);
         self.check_processes(&mut world, &mut injector);
         let (looked, times) = (injector.process_checks(), [began, ended]);
-        let seen =
+        let observations =
             self.collect_observations(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
         drop(world);
-        Ok(report::make_report(seen))
+        Ok(report::make_report(observations))
     }
 
     /// Writes the instances' addresses, past the network, in the format of Prometheus' file discovery.
@@ -238,8 +239,13 @@ impl RunCourse<'_> {
         stopped: &watch::Receiver<bool>,
     ) -> JoinSet<()> {
         let mut working = JoinSet::new();
-        let seed = self.options.seed;
-        for client in &self.options.scenario.clients {
+        let Options { seed, length, ref scenario, .. } = *self.options;
+        if drill::is_held(scenario, length) {
+            let (members, registry) = (world.ways.clone(), world.registry.control);
+            let drill = Drill::new(members, registry, self.history.clone(), stopped.clone());
+            working.spawn(drill.run(length));
+        }
+        for client in &scenario.clients {
             match client.kind {
                 ClientKind::Placement => {
                     let rate = client.rate.per_second() / f64::from(CLIENTS);
@@ -327,7 +333,7 @@ impl RunCourse<'_> {
         calm_after: Option<Span>,
     ) -> Result<Observations, RunError> {
         let lines = read_journal(&world.registry.journal)?;
-        let asked = registry_requests(&lines);
+        let registry_requests = registry_requests(&lines);
         let (acts, kubernetes) = (commands_of(&lines, self.unix), effects_of(&lines, self.unix));
         let values = world.provider.as_ref().map(|provider| read_journal(&provider.journal)).transpose()?;
         let lines: Vec<Line> = lines.into_iter().chain(values.unwrap_or_default()).collect();
@@ -366,7 +372,7 @@ impl RunCourse<'_> {
             refused: leaders.refused_count(),
             gate: leaders.violations_by_name(),
             answered,
-            asked,
+            registry_requests,
             looked,
             acts,
             kubernetes,

@@ -20,7 +20,7 @@ const MAX_ANSWER: usize = 8 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// No connection: nothing was sent.
-    #[error("cannot connect to {0}")]
+    #[error("the HTTP request was not sent: cannot connect to {0}")]
     NotSent(SocketAddr, #[source] std::io::Error),
     /// Sent, with an unknown outcome.
     #[error("the HTTP answer of {0} is incomplete: {1}")]

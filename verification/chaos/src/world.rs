@@ -65,13 +65,13 @@ pub enum WorldError {
     #[error("the system did not start: {what} within {within:?}; see the logs in the report directory")]
     Late { what: String, within: Duration },
     /// An operator's command failed.
-    #[error("the command `madako {args}` failed: {said}")]
-    Command { args: String, said: String },
+    #[error("the command `madako {args}` failed: {output}")]
+    Command { args: String, output: String },
     /// A request was refused; with the status.
     #[error("the request {0} was refused with status {1}: {2}")]
     Refused(String, u16, String),
     /// A request got no answer.
-    #[error("the request {0} got no answer")]
+    #[error("the request {0} got no usable answer")]
     Unanswered(String, #[source] RequestError),
 }
 

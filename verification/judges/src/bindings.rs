@@ -38,7 +38,7 @@ pub fn read_resource(key: &ObjectKey, value: &[u8], created: i64, revision: i64)
 
 #[must_use]
 pub fn read_bound_cluster(stored: &Stored) -> Option<ObjectKey> {
-    Application::of(&stored.object)?.status.scheduled_to.as_ref().and_then(ResourceRef::key)
+    Application::from_object(&stored.object)?.status.scheduled_to.as_ref().and_then(ResourceRef::key)
 }
 
 fn cloud_of(cluster: &Cluster, stored: &Resources) -> Option<Arc<Stored>> {
@@ -54,7 +54,7 @@ pub fn violations_against(
     values: &MetricStates,
     stored: &Resources,
 ) -> Option<Vec<UnmetConstraint>> {
-    let cluster = Cluster::of(&cluster.object)?;
+    let cluster = Cluster::from_object(&cluster.object)?;
     let cloud = cloud_of(cluster, stored);
     let cloud = cloud.as_ref().and_then(|cloud| AnyCloud::from_object(&cloud.object));
     Some(unmet_requirements(
@@ -79,7 +79,7 @@ pub fn find_misbound(
     let evidence = target.zip(before).map(|(target, before)| BindingEvidence {
         application: Arc::clone(before),
         cluster: Arc::clone(target),
-        cloud: Cluster::of(&target.object).and_then(|cluster| cloud_of(cluster, stored)),
+        cloud: Cluster::from_object(&target.object).and_then(|cluster| cloud_of(cluster, stored)),
         metrics: Some(Arc::new(MetricsObserved {
             revision,
             at: OffsetDateTime::UNIX_EPOCH,
@@ -115,14 +115,14 @@ pub fn find_unsettled(stored: &Resources, values: &MetricStates) -> Vec<Violatio
             }
             continue;
         }
-        let Some(application) = Application::of(&resource.object) else { continue };
+        let Some(application) = Application::from_object(&resource.object) else { continue };
         let fits = |cluster: &&Arc<Stored>| {
             violations_against(application, cluster, values, stored).is_some_and(|against| against.is_empty())
         };
         let fitting: Vec<&ObjectKey> = stored.values().filter(fits).map(|cluster| &cluster.key).collect();
         let to = read_bound_cluster(resource);
         let stays = to.as_ref().is_some_and(|to| {
-            let cluster = stored.get(to).and_then(|cluster| Cluster::of(&cluster.object));
+            let cluster = stored.get(to).and_then(|cluster| Cluster::from_object(&cluster.object));
             cluster.is_some_and(|cluster| cluster.status.state == ClusterState::FailingMetrics)
                 || !application.spec.constraints.migration
         });

@@ -26,7 +26,7 @@ impl Predicate for ApiKept {
         ruling: &mut FactJudgement<'_>,
     ) {
         self.checks.observe(*at, fact, written);
-        let Fact::Component(ComponentFact::ApiServerEnded { effect, healthy_for, others }) = fact else {
+        let Fact::Component(ComponentFact::ApiServerEnded { effect, healthy_for, others, .. }) = fact else {
             return;
         };
         let checked = self.checks.age_of_effect(effect, *at) + terms.tolerance;
@@ -65,6 +65,43 @@ impl Predicate for ApiKept {
                 "{what} on {address} ended its API server while those on {} were not healthy",
                 down.join(", ")
             )
+        });
+    }
+}
+
+/// Time for which an API server was healthy, so that the decision on its operation found it healthy: the commands before its end
+/// take half a minute.
+const HEALTHY_AT_DECISION: Duration = Duration::from_secs(60);
+
+/// An API server is out of its endpoints before it ends. Without another one, they stay as they are.
+pub(crate) struct EndpointsWithdrawn;
+
+impl Predicate for EndpointsWithdrawn {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let Fact::Component(ComponentFact::ApiServerEnded { effect, healthy_for, others, is_ready }) = fact
+        else {
+            return;
+        };
+        let has_other = others.values().any(Option::is_none);
+        if has_other && *healthy_for > HEALTHY_AT_DECISION {
+            ruling.require(!is_ready, || {
+                let NodeEffect { what, address, .. } = effect;
+                format!(
+                    "{what} on {address} ended its API server while its address was ready in the endpoints"
+                )
+            });
+        }
+    }
+}
+
+/// Assumes: a server that ended since its check is excused by the reporter of the fact.
+pub(crate) struct ServedBeforeReady;
+
+impl Predicate for ServedBeforeReady {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let Fact::Component(ComponentFact::ServerReady { address, has_served }) = fact else { return };
+        ruling.require(*has_served, || {
+            format!("the API server {address} became ready in the endpoints before it served")
         });
     }
 }

@@ -15,7 +15,7 @@ use crate::oracle::{Context, FactJudgement, Predicate};
 use crate::terms::PromiseTerms;
 
 /// Maximum time until a drain that is over ends: [`Exemption::LateDrain`].
-const LATE: Duration = Exemption::LateDrain.longest().expect("a drain is late for a time");
+const LATE: Duration = Exemption::LateDrain.longest_use().expect("a drain is late for a time");
 /// Seconds of the shortest pause after a drain was given up, and of its longest growth each time (CKE).
 const BACK_OFF: i64 = 300;
 
@@ -65,7 +65,7 @@ impl NodeSpans {
 
 struct Request {
     at: FactTime,
-    asked: KubernetesRequest,
+    action: KubernetesRequest,
     node: String,
     /// Earliest time at which it may have been sent.
     sent: FactTime,
@@ -88,12 +88,12 @@ impl DrainRequests {
     /// True if an entry of the node explains the request, as far as is known at `at`.
     fn is_explained(
         &self,
-        Request { at: asked_at, asked, node, sent }: &Request,
+        Request { at: received, action, node, sent }: &Request,
         at: FactTime,
         slack: Duration,
     ) -> bool {
-        let (first, last) = (sent.saturating_sub(slack), *asked_at + slack);
-        match asked {
+        let (first, last) = (sent.saturating_sub(slack), *received + slack);
+        match action {
             KubernetesRequest::Uncordon => !self.active.is_always(node, [first, last.min(at)]),
             _ => self.draining.had_entry_between(node, [first, last]),
         }
@@ -119,14 +119,11 @@ impl Predicate for DrainRequests {
             key == keys::REBOOTS_DISABLED || key.starts_with(keys::REPAIRS) || keys::is_reboot(key)
         };
         if written.iter().any(|written| is_of_queue(&written.key)) {
-            let drains = |entry: &RepairQueueEntry| {
-                is_active(entry) && entry.step_status == RepairStepStatus::Draining
-            };
             let rebooted = |statuses: &'static [RebootStatus]| {
                 let entries = self.reboots.values().filter(move |entry| statuses.contains(&entry.status));
                 entries.map(|entry| entry.node.as_str())
             };
-            self.draining.set(*at, now, drains, rebooted(&[RebootStatus::Draining]));
+            self.draining.set(*at, now, is_drained_for_repair, rebooted(&[RebootStatus::Draining]));
             let away = if self.disabled {
                 rebooted(&[RebootStatus::Drained])
             } else {
@@ -134,26 +131,26 @@ impl Predicate for DrainRequests {
             };
             self.active.set(*at, now, is_active, away);
         }
-        if let Fact::Kubernetes { asked, node, sent, .. } = fact {
+        if let Fact::Kubernetes { action, node, sent, .. } = fact {
             ruling.count_test();
-            self.open.push(Request { at: *at, asked: *asked, node: node.clone(), sent: *sent });
+            self.open.push(Request { at: *at, action: *action, node: node.clone(), sent: *sent });
         }
         let slack = terms.answer_within;
         for request in std::mem::take(&mut self.open) {
-            let Request { at: asked_at, asked, node, sent } = &request;
-            let recent = Request { sent: *asked_at, node: node.clone(), ..request };
+            let Request { at: received, action, node, sent } = &request;
+            let recent = Request { sent: *received, node: node.clone(), ..request };
             if self.is_explained(&recent, *at, slack) {
                 continue;
             }
-            if *at <= *asked_at + slack {
+            if *at <= *received + slack {
                 self.open.push(request);
                 continue;
             }
             if self.is_explained(&request, *at, slack) {
-                ruling.exemptions.record_use(Exemption::HeldBack, *asked_at - *sent);
+                ruling.exemptions.record_use(Exemption::HeldBack, *received - *sent);
             } else {
                 ruling.report_broken(format_args!(
-                    "{asked:?} of {node} at {asked_at:?}, sent after {sent:?}; its drains were {:?}",
+                    "{action:?} of {node} at {received:?}, sent after {sent:?}; its drains were {:?}",
                     self.draining.spans_of(node)
                 ));
             }
@@ -240,14 +237,52 @@ impl Predicate for DrainLimit {
 }
 
 #[derive(Default)]
+pub(crate) struct OneDrain {
+    /// The nodes of the entries that drain, by key.
+    drained: BTreeMap<String, String>,
+}
+
+impl Predicate for OneDrain {
+    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let mut begun = Vec::new();
+        for written in written.iter() {
+            let node = if written.key.starts_with(keys::REPAIRS) {
+                let entry = written.read::<RepairQueueEntry>().1.filter(is_drained_for_repair);
+                entry.map(|entry| entry.address)
+            } else if keys::is_reboot(&written.key) {
+                let entry = written.read::<RebootQueueEntry>().1;
+                entry.filter(|entry| entry.status == RebootStatus::Draining).map(|entry| entry.node)
+            } else {
+                continue;
+            };
+            let before = match &node {
+                Some(node) => self.drained.insert(written.key.clone(), node.clone()),
+                None => self.drained.remove(&written.key),
+            };
+            begun.extend(node.filter(|node| before.as_ref() != Some(node)));
+        }
+        for node in begun {
+            let drains = self.drained.iter().filter(|(_, drained)| **drained == node);
+            let keys: Vec<&str> = drains.map(|(key, _)| key.as_str()).collect();
+            ruling
+                .require(keys.len() == 1, || format!("{node} is drained for {} at once", keys.join(" and ")));
+        }
+    }
+}
+
+fn is_drained_for_repair(entry: &RepairQueueEntry) -> bool {
+    is_active(entry) && entry.step_status == RepairStepStatus::Draining
+}
+
+#[derive(Default)]
 pub(crate) struct EvictedFirst {
     refused: BTreeSet<String>,
 }
 
 impl Predicate for EvictedFirst {
     fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
-        let Fact::Kubernetes { asked, refused, pod: Some(PodFact { name, .. }), .. } = fact else { return };
-        match asked {
+        let Fact::Kubernetes { action, refused, pod: Some(PodFact { name, .. }), .. } = fact else { return };
+        match action {
             KubernetesRequest::Delete => ruling.require(self.refused.contains(name), || {
                 format!("{name} is deleted, and no disruption budget refused its eviction")
             }),

@@ -17,13 +17,13 @@ macro_rules! exemptions {
 
         impl Exemption {
             #[must_use]
-            pub fn why(self) -> &'static str {
+            pub fn reason(self) -> &'static str {
                 match self { $(Self::$exemption => $why,)+ }
             }
 
             /// Maximum time that one use may cover. `None`: a use covers a moment.
             #[must_use]
-            pub const fn longest(self) -> Option<Duration> {
+            pub const fn longest_use(self) -> Option<Duration> {
                 match self { $(Self::$exemption => $longest,)+ }
             }
 
@@ -49,7 +49,7 @@ exemptions! {
     WrongClock, from_minutes(70), 60, "Times from the leader or the registry are unreliable while its clock is wrong, and durations if its clock was wrong meanwhile.";
     OlderValue, from_minutes(2), 60, "A binding may be based on a value that a provider gave before its last one.";
     Unheard, Some(Duration::from_secs(2)), 20, "A scheduler may not have received a change of a cluster's state that the store already has.";
-    HeldBack, from_minutes(10), 300, "A request to Kubernetes that a fault held back counts from when the fault began: its sender led then, or its node was drained then.";
+    HeldBack, from_minutes(10), 300, "A request to Kubernetes or to the registry that a fault held back counts from when the fault began: its sender led then, its node was drained then, or the integration was enabled then.";
     Bunched, from_minutes(10), 600, "Polls and health checks that a fault held back arrive together when it ends: they may come more often until then.";
     UnseenCheck, from_minutes(10), 60, "Health checks are not observable while a fault hides the hosts: a repair may begin after a check that no observer saw.";
     ForgottenReports, from_minutes(70), 30, "A repair queue of a new leader, one that failed, or one whose automatic requests were switched, does not know the registry's earlier answers: it need not hold a rack because of these.";
@@ -66,7 +66,7 @@ impl Exemption {
     /// Texts of the longest use and of its bound, for a report.
     #[must_use]
     pub fn format_durations(self, used: ExemptionUse) -> [String; 2] {
-        match self.longest() {
+        match self.longest_use() {
             Some(longest) => {
                 [used.longest_seconds.unwrap_or(0), longest.as_secs()].map(|seconds| format!("{seconds} s"))
             }
@@ -91,7 +91,7 @@ impl Exemptions {
     /// # Panics
     /// A use of this exemption is a moment, so no bound would judge its duration.
     pub fn record_use(&mut self, exemption: Exemption, lasted: Duration) {
-        assert!(exemption.longest().is_some(), "{} has no longest duration", exemption.name());
+        assert!(exemption.longest_use().is_some(), "{} has no longest duration", exemption.name());
         let used = self.0.entry(exemption).or_default();
         used.uses += 1;
         let seconds = u64::try_from(lasted.as_millis().div_ceil(1000)).unwrap_or(u64::MAX);
@@ -103,7 +103,7 @@ impl Exemptions {
     /// # Panics
     /// A use of this exemption has a duration, which its bound judges.
     pub fn used_once(&mut self, exemption: Exemption) {
-        assert!(exemption.longest().is_none(), "a use of {} has a duration", exemption.name());
+        assert!(exemption.longest_use().is_none(), "a use of {} has a duration", exemption.name());
         self.0.entry(exemption).or_default().uses += 1;
     }
 
@@ -131,7 +131,7 @@ impl Exemptions {
             if used.uses > most {
                 beyond.push(format!("{} was used {} times, at most {most}", exemption.name(), used.uses));
             }
-            let longest = exemption.longest().map(|longest| longest.as_secs());
+            let longest = exemption.longest_use().map(|longest| longest.as_secs());
             if let (Some(lasted), Some(longest)) = (used.longest_seconds, longest)
                 && lasted > longest
             {
@@ -164,7 +164,7 @@ mod tests {
     fn each_exemption_has_a_bound_that_can_be_broken() {
         for exemption in Exemption::ALL {
             let mut long = Exemptions::default();
-            if let Some(longest) = exemption.longest() {
+            if let Some(longest) = exemption.longest_use() {
                 long.record_use(*exemption, longest);
                 assert_eq!(long.exceeded_bounds(HOUR), [""; 0], "{exemption:?}");
                 long.record_use(*exemption, longest + Duration::from_millis(1));
@@ -172,7 +172,7 @@ mod tests {
             }
             let mut often = Exemptions::default();
             for _ in 0..=exemption.max_per_hour() {
-                match exemption.longest() {
+                match exemption.longest_use() {
                     Some(longest) => often.record_use(*exemption, longest),
                     None => often.used_once(*exemption),
                 }

@@ -20,6 +20,8 @@ pub enum FaultPlace {
     Providers,
     /// The hosts that run commands.
     Hosts,
+    /// The cluster's API server.
+    Kubernetes,
 }
 
 /// A request of an instance to the registry.
@@ -161,6 +163,14 @@ pub enum ComponentFact {
         healthy_for: Duration,
         /// Addresses of the other nodes with an API server, and the time for which each was not healthy; `None`: it was.
         others: BTreeMap<String, Option<Duration>>,
+        /// Its address was ready in the Endpoints of the API servers.
+        is_ready: bool,
+    },
+    /// An API server became ready in the Endpoints of the API servers.
+    ServerReady {
+        address: String,
+        /// It has served since its start, or has ended.
+        has_served: bool,
     },
     /// An effect started a kubelet that did not run.
     KubeletStarted {
@@ -250,7 +260,7 @@ pub enum Fact {
     },
     /// Kubernetes received a request of an instance.
     Kubernetes {
-        asked: KubernetesRequest,
+        action: KubernetesRequest,
         /// Name or address of the node, or of the pod's node.
         node: String,
         /// The pod that should end.

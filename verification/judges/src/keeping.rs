@@ -35,9 +35,13 @@ impl Predicate for IntegrationDisabled {
             Fact::Polled { instance, question: RegistryQuestion::Machines }
                 if *at > since + terms.session_ttl + terms.tolerance =>
             {
-                ruling.report_broken(format_args!(
-                    "{instance} asks the registry for machines, and the integration is disabled since {since:?}"
-                ));
+                if terms.holds_back && !now.is_undisturbed(since) {
+                    ruling.exemptions.record_use(Exemption::HeldBack, *at - since);
+                } else {
+                    ruling.report_broken(format_args!(
+                        "{instance} asks the registry for machines, and the integration is disabled since {since:?}"
+                    ));
+                }
             }
             _ => {}
         }
@@ -90,11 +94,11 @@ pub(crate) struct HeldRemoval {
 impl HeldRemoval {
     fn handle_answer(&mut self, at: FactTime, now: &ObservedWorld) {
         let (Some(answer), Some(cluster)) = (now.last_machine_answer(), &now.cluster) else { return };
-        let seen: BTreeSet<&str> = answer.machines.iter().map(|machine| &*machine.address).collect();
+        let answered: BTreeSet<&str> = answer.machines.iter().map(|machine| &*machine.address).collect();
         let nodes: BTreeSet<&str> = cluster.nodes.iter().map(|node| &*node.address).collect();
-        self.given_up.retain(|node| nodes.contains(&**node) && !seen.contains(&**node));
+        self.given_up.retain(|node| nodes.contains(&**node) && !answered.contains(&**node));
         let missing: BTreeSet<String> = nodes
-            .difference(&seen)
+            .difference(&answered)
             .filter(|node| !self.given_up.contains(**node))
             .map(|node| (*node).to_owned())
             .collect();

@@ -11,8 +11,8 @@
 //!
 //! Does not: read a clock, a store or a network, or judge invariants of the state (`madako_domain::invariants` does).
 //!
-//! Apart from the oracle, [`player`] plays the schedules of simulation and chaos, and [`history`] and [`standing`] judge
-//! the revisions of the store and the states of the repair queue.
+//! Apart from the oracle, [`player`] plays the schedules of simulation and chaos, [`workload`] has the writes of their
+//! clients, and [`history`] and [`standing`] judge the revisions of the store and the states of the repair queue.
 
 pub mod bindings;
 mod components;
@@ -39,6 +39,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 mod waves;
+pub mod workload;
 
 pub use crate::exemptions::{Exemption, ExemptionUse, Exemptions};
 pub use crate::fact::{

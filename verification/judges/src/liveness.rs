@@ -55,9 +55,9 @@ impl<K: Ord + Clone> Waiting<K> {
     /// Objects that have waited longer than `limit`; reports each once.
     pub(crate) fn report_overdue(&mut self, at: FactTime, limit: Duration) -> Vec<K> {
         let mut overdue = Vec::new();
-        for (key, (since, told)) in &mut self.since {
-            if at > *since + limit && !*told {
-                *told = true;
+        for (key, (since, reported)) in &mut self.since {
+            if at > *since + limit && !*reported {
+                *reported = true;
                 overdue.push(key.clone());
             }
         }
@@ -68,12 +68,12 @@ impl<K: Ord + Clone> Waiting<K> {
 /// Judges that no object of the cluster stays wrong for longer than the limit.
 fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
     waiting: &mut Waiting<K>,
-    seen: &Context<'_>,
+    context: &Context<'_>,
     ruling: &mut FactJudgement<'_>,
     (limit, what): (Duration, &str),
     wrong: impl FnOnce(&Cluster<'_>) -> BTreeSet<K>,
 ) {
-    let Context { at, fact, written, now, .. } = seen;
+    let Context { at, fact, written, now, .. } = context;
     let counts = match fact {
         Fact::Troubled { place, .. } => {
             let leads = |name: &String| now.leader.as_ref().is_some_and(|leader| leader.instance == *name);
@@ -158,12 +158,12 @@ impl<'a> Cluster<'a> {
 pub(crate) struct TemplateApplied(Waiting<()>);
 
 impl Predicate for TemplateApplied {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>) {
-        let now = seen.now;
+    fn observe(&mut self, context: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let now = context.now;
         let noted = now.values.get(keys::CLUSTER_REVISION).and_then(StoredValue::read::<i64>);
         let template = now.values.get(keys::SABAKAN_TEMPLATE).map(|value| value.modified);
-        let limit = seen.terms.reaction_time();
-        judge_waiting(&mut self.0, seen, ruling, (limit, "of the template is not applied"), |_| {
+        let limit = context.terms.reaction_time();
+        judge_waiting(&mut self.0, context, ruling, (limit, "of the template is not applied"), |_| {
             if noted == template { BTreeSet::new() } else { [()].into() }
         });
     }
@@ -173,11 +173,11 @@ impl Predicate for TemplateApplied {
 pub(crate) struct ControlPlaneReplaced(Waiting<String>);
 
 impl Predicate for ControlPlaneReplaced {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>) {
-        let limit = seen.terms.reaction_time();
+    fn observe(&mut self, context: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let limit = context.terms.reaction_time();
         judge_waiting(
             &mut self.0,
-            seen,
+            context,
             ruling,
             (limit, "is unreachable and in the control plane"),
             |cluster| {
@@ -198,11 +198,11 @@ impl Predicate for ControlPlaneReplaced {
 pub(crate) struct RetiredLeaves(Waiting<String>);
 
 impl Predicate for RetiredLeaves {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>) {
-        let (limit, wait, at) = (seen.terms.reaction_time(), seen.terms.retire_wait, seen.at);
+    fn observe(&mut self, context: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let (limit, wait, at) = (context.terms.reaction_time(), context.terms.retire_wait, context.at);
         judge_waiting(
             &mut self.0,
-            seen,
+            context,
             ruling,
             (limit, "is retired for long and in the cluster"),
             |cluster| {
@@ -223,11 +223,11 @@ impl Predicate for RetiredLeaves {
 pub(crate) struct StateTaint(Waiting<String>);
 
 impl Predicate for StateTaint {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>) {
-        let limit = seen.terms.reaction_time();
+    fn observe(&mut self, context: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let limit = context.terms.reaction_time();
         judge_waiting(
             &mut self.0,
-            seen,
+            context,
             ruling,
             (limit, "has not the taint of its machine's state"),
             |cluster| {

@@ -64,7 +64,7 @@ impl Checks {
 pub(crate) struct QuorumKept {
     checks: Checks,
     /// Node of the last restart that an operator asked for, and the beginning and end of its operation.
-    asked: Option<(String, FactTime, Option<FactTime>)>,
+    restart_request: Option<(String, FactTime, Option<FactTime>)>,
     /// Last loss of a voting member by an effect, by cluster and member.
     lost: BTreeMap<(u64, u64), FactTime>,
     former: FormerClusters,
@@ -97,20 +97,20 @@ impl QuorumKept {
     fn note_request(&mut self, written: &[WrittenKey], at: FactTime) {
         let ends =
             written.iter().any(|write| write.key.starts_with(keys::RECORDS) && !is_announcement(write));
-        if let Some((.., end @ None)) = self.asked.as_mut().filter(|_| ends) {
+        if let Some((.., end @ None)) = self.restart_request.as_mut().filter(|_| ends) {
             *end = Some(at);
         }
         let begins = written.iter().any(is_announcement);
         let taken = written.iter().filter(|write| begins && write.after.is_none());
         if let Some(address) = taken.filter_map(|write| write.key.strip_prefix(keys::ETCD_RESTARTS)).next() {
-            self.asked = Some((address.to_owned(), at, None));
+            self.restart_request = Some((address.to_owned(), at, None));
         }
     }
 
     /// True if the effect belongs to a restart that an operator asked for.
     fn is_asked(&self, effect: &NodeEffect, at: FactTime) -> bool {
         let began = self.checks.begin_of_effect(effect, at);
-        self.asked.as_ref().is_some_and(|(address, from, until)| {
+        self.restart_request.as_ref().is_some_and(|(address, from, until)| {
             *address == effect.address && *from <= began && until.is_none_or(|until| began <= until)
         })
     }

@@ -51,7 +51,7 @@ impl FactJudgement<'_> {
 }
 
 pub(crate) trait Predicate: Send {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>);
+    fn observe(&mut self, context: &Context<'_>, ruling: &mut FactJudgement<'_>);
 }
 
 #[derive(Default)]
@@ -93,12 +93,12 @@ impl Oracle {
         if let Fact::ByUser { revision } = fact {
             self.users.insert(*revision);
         }
-        let seen = Context { at, fact, written: &written, now: &self.picture, terms: &self.terms };
+        let context = Context { at, fact, written: &written, now: &self.picture, terms: &self.terms };
         let mut news = Vec::new();
         for (promise, predicate, verdict) in &mut self.predicates {
             let before = verdict.found.len();
             predicate.observe(
-                &seen,
+                &context,
                 &mut FactJudgement { verdict, exemptions: &mut self.exemptions, revision, at },
             );
             news.extend(verdict.found[before..].iter().map(|(_, what)| (*promise, what.clone())));
@@ -165,6 +165,7 @@ fn predicate_of(promise: Promise) -> Box<dyn Predicate> {
         Promise::EvictedFirst => Box::<drains::EvictedFirst>::default(),
         Promise::DrainRequests => Box::<drains::DrainRequests>::default(),
         Promise::DrainEnds => Box::<drains::DrainEnds>::default(),
+        Promise::OneDrain => Box::<drains::OneDrain>::default(),
         Promise::DeletionKept => Box::new(repairs::DeletionKept),
         Promise::LeaseMargin => Box::new(leading::LeaseMargin),
         Promise::IfMatch => Box::<requests::IfMatch>::default(),
@@ -180,6 +181,8 @@ fn predicate_of(promise: Promise) -> Box<dyn Predicate> {
         Promise::EpochsInOrder => Box::<operations::EpochsInOrder>::default(),
         Promise::HostKeyKept => Box::new(operations::HostKeyKept),
         Promise::ApiKept => Box::<components::ApiKept>::default(),
+        Promise::EndpointsWithdrawn => Box::new(components::EndpointsWithdrawn),
+        Promise::ServedBeforeReady => Box::new(components::ServedBeforeReady),
         Promise::BootTaintsFirst => Box::new(components::BootTaintsFirst),
         Promise::VersionsAllowed => Box::<components::VersionsAllowed>::default(),
         Promise::RollHalts => Box::<waves::RollHalts>::default(),

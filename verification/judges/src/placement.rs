@@ -62,8 +62,8 @@ impl FailingMetrics {
 }
 
 impl Predicate for FailingMetrics {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>) {
-        let Context { at, fact, written, now, terms } = seen;
+    fn observe(&mut self, context: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let Context { at, fact, written, now, terms } = context;
         if let Fact::Provided { metric, good } = fact {
             let (last, was, since) = self.good.entry(metric.clone()).or_insert((None, *good, *at));
             if was != good {
@@ -81,7 +81,7 @@ impl Predicate for FailingMetrics {
             return;
         }
         let limit = terms.metrics_interval * (MOST_SKIPPED + 3) + terms.tolerance;
-        let wrong = self.clusters_to_change(*at, now, seen);
+        let wrong = self.clusters_to_change(*at, now, context);
         for (key, fails) in self.waiting.objects_done_waiting(&wrong) {
             let state = now.placed.get(key).map(|cluster| &*cluster.state);
             if state == Some(if *fails { FAILING } else { ONLINE }) {

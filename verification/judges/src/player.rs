@@ -239,7 +239,7 @@ mod tests {
     fn played(faults: &[Injection], leaderless: &[[u64; 2]]) -> (Vec<String>, usize) {
         let schedule = schedule(faults.to_vec());
         let mut player = Player::new(&schedule, LENGTH, PATIENCE);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mut make = |player: &mut Player<'_>, attempt: FaultAttempt<'_>, second: u64| {
             let absent = leaderless.iter().any(|[from, until]| (*from..*until).contains(&second));
             let outcome = if attempt.begins && absent {
@@ -249,7 +249,7 @@ mod tests {
             };
             if let Some(FaultChange { at, change, why, .. }) = player.take_outcome(&attempt, outcome) {
                 let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-                told.push(format!("{at} {} {change}{why}", attempt.injection.act));
+                reported.push(format!("{at} {} {change}{why}", attempt.injection.act));
             }
         };
         for second in 0.. {
@@ -264,7 +264,7 @@ mod tests {
                 break;
             }
         }
-        (told, player.skipped().len())
+        (reported, player.skipped().len())
     }
 
     fn lines(lines: &[&str]) -> Vec<String> {
@@ -312,8 +312,8 @@ mod tests {
         let schedule = schedule(vec![fault(Act::Pause, 1, Some(3)), fault(Act::Cut, 2, Some(4))]);
         let mut player = Player::new(&schedule, LENGTH, PATIENCE);
         let pause = player.next_scheduled(Duration::from_secs(1)).unwrap();
-        let told = player.take_outcome(&pause, Err(ImpossibleFault("no".to_owned()).into())).unwrap();
-        assert_eq!((told.change, told.why.as_deref()), ("skipped", Some("no")));
+        let reported = player.take_outcome(&pause, Err(ImpossibleFault("no".to_owned()).into())).unwrap();
+        assert_eq!((reported.change, reported.why.as_deref()), ("skipped", Some("no")));
         let cut = player.next_scheduled(Duration::from_secs(2)).unwrap();
         assert_eq!(player.take_outcome(&cut, Err(FaultRefusal::NotYet)), None);
         let given_up = player.give_up(Duration::from_secs(3));

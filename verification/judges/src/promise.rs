@@ -45,6 +45,7 @@ promises! {
     EvictedFirst, "A pod is deleted only after a disruption budget refused its eviction.";
     DrainRequests, "A node is cordoned and its pods end only during a drain for its repair or reboot, and it is not uncordoned while that goes on.";
     DrainEnds, "A drain ends in time, and a drain that was given up begins again only after its back-off.";
+    OneDrain, "A node has one drain at a time, for a repair or for a reboot.";
     DeletionKept, "An entry that a user deletes from the repair queue, or cancels in the reboot queue, does not return.";
     LeaseMargin, "A leader stops acting at the latest one safety margin before its lease ends.";
     IfMatch, "A request with If-Match changes only the version that it names.";
@@ -60,6 +61,8 @@ promises! {
     EpochsInOrder, "No effect of an older epoch follows an effect of a newer epoch on nodes or on the members of etcd.";
     HostKeyKept, "A pinned host key is replaced only for a machine with another serial, or after an operator deleted it.";
     ApiKept, "A healthy API server of Kubernetes is ended only while every other configured API server is healthy.";
+    EndpointsWithdrawn, "A healthy API server of Kubernetes is ended beside another one only after its address is not ready in the endpoints.";
+    ServedBeforeReady, "An API server of Kubernetes becomes ready in the endpoints only after it served since its start.";
     BootTaintsFirst, "A kubelet starts on a registered node only after the Node object has the boot taints.";
     VersionsAllowed, "A component of Kubernetes starts with another image only at a version that the version policy of Kubernetes allows.";
     RollHalts, "When three nodes of a roll failed, or 5 % if that is more, no kubelet or proxy restarts until an operator resumes the roll.";
@@ -74,6 +77,8 @@ impl Promise {
         matches!(
             self,
             Self::ApiKept
+                | Self::EndpointsWithdrawn
+                | Self::ServedBeforeReady
                 | Self::BootTaintsFirst
                 | Self::VersionsAllowed
                 | Self::RollHalts

@@ -20,7 +20,7 @@ pub fn question_of_request(request: &Value) -> RegistryQuestion {
 pub fn machines_in_answer(answer: &Value, now: FactTime) -> Option<Vec<MachineReport>> {
     let machines = answer["data"]["searchMachines"].as_array()?;
     let state = |name: &str| MachineState::ALL.iter().copied().find(|state| state.name() == name);
-    let seen = |machine: &Value| {
+    let reported_machine = |machine: &Value| {
         let status = &machine["status"];
         let since = now.as_secs_f64() - status["duration"].as_f64()?;
         Some(MachineReport {
@@ -29,5 +29,5 @@ pub fn machines_in_answer(answer: &Value, now: FactTime) -> Option<Vec<MachineRe
             since: FactTime::try_from_secs_f64(since).unwrap_or_default(),
         })
     };
-    Some(machines.iter().filter_map(seen).collect())
+    Some(machines.iter().filter_map(reported_machine).collect())
 }

@@ -80,7 +80,7 @@ fn entries_ready_to_begin(now: &ObservedWorld, at: FactTime, slack: Duration) ->
     let hindered = now.switched_on_since(keys::REPAIRS_DISABLED).is_some()
         || now.is_operation_due()
         || now.holds_a_rack()
-        || !now.is_quiet(&[FaultPlace::Hosts])
+        || !now.is_quiet(&[FaultPlace::Hosts, FaultPlace::Kubernetes])
         || under_way >= now.rules.max_concurrent
         // A running command delays the others.
         || now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
@@ -315,7 +315,7 @@ impl NextStep {
         let under_way =
             now.entries.values().filter(|item| now.is_under_way(item, at, SECONDS)).count() as u64;
         let runs = now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
-        if !now.is_quiet(&[FaultPlace::Hosts])
+        if !now.is_quiet(&[FaultPlace::Hosts, FaultPlace::Kubernetes])
             || now.switched_on_since(keys::REPAIRS_DISABLED).is_some()
             || now.is_operation_due()
             || now.holds_a_rack()
@@ -385,7 +385,7 @@ impl Health {
     /// True if a check since the given time had this result.
     fn has_result(&self, address: &str, healthy: bool, since: FactTime) -> bool {
         let checks = self.0.get(address).into_iter().flatten();
-        checks.rev().any(|(at, said)| *said == healthy && *at >= since)
+        checks.rev().any(|(at, answer)| *answer == healthy && *at >= since)
     }
 
     fn observe(&mut self, at: FactTime, fact: &Fact) {
@@ -410,22 +410,22 @@ impl Predicate for FreshHealth {
     ) {
         for BegunWork { entry, .. } in &now.begun {
             let fresh = terms.interval * FRESH_INTERVALS + terms.tolerance;
-            let asked = self.0.last_check(&entry.address);
+            let last_check = self.0.last_check(&entry.address);
             ruling.count_test();
-            let is_healthy = asked.is_some_and(|(_, healthy)| healthy);
-            match asked {
+            let is_healthy = last_check.is_some_and(|(_, healthy)| healthy);
+            match last_check {
                 _ if !is_healthy && self.0.has_result(&entry.address, false, at.saturating_sub(fresh)) => {}
                 // The decision was made before the answer came.
-                Some((asked, true)) if *at <= asked + terms.tolerance => {}
-                Some((asked, _)) if now.is_leading_troubled(asked) => {
-                    ruling.exemptions.record_use(Exemption::UnderWay, *at - asked);
+                Some((last_check, true)) if *at <= last_check + terms.tolerance => {}
+                Some((last_check, _)) if now.is_leading_troubled(last_check) => {
+                    ruling.exemptions.record_use(Exemption::UnderWay, *at - last_check);
                 }
                 _ if now.is_troubled(&FaultPlace::Hosts, at.saturating_sub(fresh)) => {
                     let unseen = at.saturating_sub(now.note_trouble_change(&FaultPlace::Hosts));
                     ruling.exemptions.record_use(Exemption::UnseenCheck, unseen);
                 }
                 _ => ruling.report_broken(format_args!(
-                    "entry {} becomes {}, and its machine's health was asked at {asked:?}",
+                    "entry {} becomes {}, and its machine's health was asked at {last_check:?}",
                     entry.index, entry.step_status
                 )),
             }
@@ -457,24 +457,25 @@ impl Predicate for HealthySucceeds {
             if !succeeds || again {
                 continue;
             }
-            let asked = self.0.last_check(&after.address);
+            let last_check = self.0.last_check(&after.address);
             let fresh = terms.interval * FRESH_INTERVALS + terms.tolerance;
             let healthy = self.0.has_result(&after.address, true, at.saturating_sub(fresh));
-            if !healthy && asked.is_some_and(|(asked, _)| now.is_leading_troubled(asked)) {
-                ruling
-                    .exemptions
-                    .record_use(Exemption::UnderWay, *at - asked.map_or(*at, |(asked, _)| asked));
+            if !healthy && last_check.is_some_and(|(last_check, _)| now.is_leading_troubled(last_check)) {
+                ruling.exemptions.record_use(
+                    Exemption::UnderWay,
+                    *at - last_check.map_or(*at, |(last_check, _)| last_check),
+                );
                 continue;
             }
             ruling.require(healthy, || {
-                format!("entry {} succeeds, and its machine's health was asked: {asked:?}", after.index)
+                format!("entry {} succeeds, and its machine's health was asked: {last_check:?}", after.index)
             });
         }
         if let Fact::Began { command: Command::Success, address, .. } = fact {
-            let asked = self.0.last_check(address);
+            let last_check = self.0.last_check(address);
             let fresh = terms.interval * FRESH_INTERVALS + terms.tolerance;
             ruling.require(self.0.has_result(address, true, at.saturating_sub(fresh)), || {
-                format!("the success command runs for {address}, whose health was asked: {asked:?}")
+                format!("the success command runs for {address}, whose health was asked: {last_check:?}")
             });
         }
     }

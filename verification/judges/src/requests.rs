@@ -9,8 +9,8 @@ pub(crate) struct ProtectedPods;
 impl Predicate for ProtectedPods {
     fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         match fact {
-            Fact::Kubernetes { asked, pod: Some(PodFact { name, protected: true }), .. }
-                if *asked == KubernetesRequest::Delete =>
+            Fact::Kubernetes { action, pod: Some(PodFact { name, protected: true }), .. }
+                if *action == KubernetesRequest::Delete =>
             {
                 ruling.report_broken(format_args!("{name} is deleted, and its namespace is protected"));
             }
@@ -37,7 +37,7 @@ impl Predicate for AllConditions {
 #[derive(Default)]
 pub(crate) struct IfMatch {
     /// Answers that arrived before their revision: key, named version, version after the request.
-    told: Vec<(String, i64, i64)>,
+    early_answers: Vec<(String, i64, i64)>,
 }
 
 impl Predicate for IfMatch {
@@ -45,12 +45,12 @@ impl Predicate for IfMatch {
         match fact {
             Fact::Conditional { status: 412, .. } => ruling.count_test(),
             Fact::Conditional { key, version, status: 200..300, after: Some(after) } if version != after => {
-                self.told.push((key.clone(), *version, *after));
+                self.early_answers.push((key.clone(), *version, *after));
             }
             Fact::Stored { .. } => {}
             _ => return,
         }
-        self.told.retain(|(key, version, after)| {
+        self.early_answers.retain(|(key, version, after)| {
             let Some(before) = version_of_key_before(now, key, *after) else { return true };
             if before != *version {
                 ruling.report_broken(format_args!(

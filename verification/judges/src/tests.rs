@@ -208,9 +208,9 @@ impl Tape {
     }
 
     /// A request to Kubernetes that is sent now. The namespace `kept` is protected.
-    fn kubernetes(&mut self, asked: KubernetesRequest, node: &str, pod: Option<&str>, refused: bool) {
+    fn kubernetes(&mut self, action: KubernetesRequest, node: &str, pod: Option<&str>, refused: bool) {
         let pod = pod.map(|name| PodFact { name: name.to_owned(), protected: name.starts_with("kept/") });
-        self.tell(Fact::Kubernetes { asked, node: node.to_owned(), pod, refused, sent: self.at });
+        self.tell(Fact::Kubernetes { action, node: node.to_owned(), pod, refused, sent: self.at });
     }
 
     /// Number of tests and of violations of a promise.

@@ -14,12 +14,12 @@ fn document_lists_all_promises_and_exemptions() {
     assert_eq!(table("| Promise | Text |"), promises);
     let exemption = |exemption: &Exemption| {
         let most = exemption.max_per_hour();
-        let longest = match exemption.longest().map(|longest| longest.as_secs()) {
+        let longest = match exemption.longest_use().map(|longest| longest.as_secs()) {
             None => "a moment".to_owned(),
             Some(seconds) if seconds < 60 => format!("{seconds}s"),
             Some(seconds) => format!("{}m", seconds / 60),
         };
-        format!("| `{}` | {longest} | {most} | {} |", exemption.name(), exemption.why())
+        format!("| `{}` | {longest} | {most} | {} |", exemption.name(), exemption.reason())
     };
     let exemptions: Vec<String> = Exemption::ALL.iter().map(exemption).collect();
     assert_eq!(table("| Exemption | Longest | Most uses an hour | Why |"), exemptions);

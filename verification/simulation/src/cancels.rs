@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use madako_domain::keys;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::store::{Epoch, Outcome, Snapshot, StoreError, Transaction, Write};
+use madako_judges::workload::ReadKey;
 use madako_protocol::store::{Campaign, CampaignOptions, Store, WatchEvent};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -82,16 +82,15 @@ impl Cancels {
     async fn cancel(&self, key: &str) -> Option<String> {
         let mut client = self.0.store.connect_client().await?;
         let key = format!("{PREFIX}{key}");
-        let answer = client.get(key.clone(), None).await.ok()?;
+        let answer = client.get(key, None).await.ok()?;
         let kv = answer.kvs().first()?;
         let mut entry: RebootQueueEntry = serde_json::from_slice(kv.value()).ok()?;
         if entry.status != RebootStatus::Draining {
             return None;
         }
         entry.status = RebootStatus::Cancelled;
-        let unchanged = Compare::mod_revision(key.clone(), CompareOp::Equal, kv.mod_revision());
-        let put = TxnOp::put(key, serde_json::to_vec(&entry).ok()?, None);
-        let done = client.txn(Txn::new().when([unchanged]).and_then([put])).await.ok()?;
+        let write = ReadKey::from(kv).replace_with(serde_json::to_vec(&entry).ok()?);
+        let done = client.txn(write.into()).await.ok()?;
         if !done.succeeded() {
             return None;
         }

@@ -41,7 +41,7 @@ const PLANNED_ON: u32 = 3;
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 /// Maximum time until a commit while its leader or the store is cut off: [`Exemption::LateCommit`].
-const REMEMBERED: Duration = Exemption::LateCommit.longest().expect("a commit is late for a time");
+const REMEMBERED: Duration = Exemption::LateCommit.longest_use().expect("a commit is late for a time");
 
 #[derive(Default)]
 struct CheckedRun {
@@ -154,11 +154,11 @@ impl Checker {
 
     /// Records a commit that the leader of an instance refused: the decision is wrong even if nothing was written.
     pub fn record_refusal(&self, name: &str, violations: &[Violation]) {
-        let told = violations.iter().map(|Violation { invariant, what }| Violation {
+        let named = violations.iter().map(|Violation { invariant, what }| Violation {
             invariant: *invariant,
             what: format!("{name} was about to commit this: {what}"),
         });
-        self.judged.lock().unwrap().violations.extend(told);
+        self.judged.lock().unwrap().violations.extend(named);
     }
 
     fn note_observation(&self, instance: &'static str, addresses: BTreeSet<String>) {

@@ -24,14 +24,14 @@ pub struct JudgedKubernetes {
     /// The store from which the judge reads the leader's key.
     pub store: StoreProcess,
     /// Name of the instance, and the receiver of its facts.
-    pub told: (String, Facts),
+    pub fact_sink: (String, Facts),
 }
 
 impl JudgedKubernetes {
-    fn record_request(&self, asked: KubernetesRequest, node: &str, pod: Option<&PodId>, refused: bool) {
+    fn record_request(&self, action: KubernetesRequest, node: &str, pod: Option<&PodId>, refused: bool) {
         let pod = pod.map(|pod| PodFact { name: pod.to_string(), protected: pod.namespace == PROTECTED });
-        let (node, sent) = (node.to_owned(), self.told.1.current_time());
-        self.told.1.report(&Fact::Kubernetes { asked, node, pod, refused, sent });
+        let (node, sent) = (node.to_owned(), self.fact_sink.1.current_time());
+        self.fact_sink.1.report(&Fact::Kubernetes { action, node, pod, refused, sent });
     }
 
     fn node_of_pod(&self, pod: &PodId) -> String {
@@ -43,7 +43,7 @@ impl JudgedKubernetes {
     async fn begin_effect(&self, permit: &Permit, what: &str, of: &str) -> bool {
         let permitted = permit.check(tokio::time::Instant::now()).is_ok();
         if permitted {
-            self.told.1.note_permit(&self.told.0, permit, &self.store);
+            self.fact_sink.1.note_permit(&self.fact_sink.0, permit, &self.store);
             self.judge.judge_effect(&self.store, permit, &format!("{what} {of}")).await;
         }
         permitted
@@ -94,7 +94,7 @@ impl Kubernetes for JudgedKubernetes {
         let refused = matches!(evicted, Ok(EvictionOutcome::Refused { .. }));
         if dry_run {
             let protected = pod.namespace == PROTECTED;
-            self.told.1.report(&Fact::EvictionTried { protected, refused });
+            self.fact_sink.1.report(&Fact::EvictionTried { protected, refused });
         } else if permitted {
             self.record_request(KubernetesRequest::Evict, &node, Some(pod), refused);
         }

@@ -68,8 +68,8 @@ impl Facts {
         let mut next = inner.next.lock().unwrap();
         for fact in nodes.facts_since(*next) {
             *next = fact.number + 1;
-            if let Some(seen) = fact_of_node(&fact.what) {
-                self.report_at(fact.at, &seen);
+            if let Some(node_fact) = fact_of_node(&fact.what) {
+                self.report_at(fact.at, &node_fact);
             }
         }
     }
@@ -214,7 +214,7 @@ impl<T: HttpTransport> HttpTransport for ToProviders<T> {
         let mut provided = ProviderRequest {
             providers: &self.providers,
             facts: &self.facts,
-            asked: request_text(&request),
+            query: request_text(&request),
             answered: false,
         };
         let answer = self.inner.send(request).await;
@@ -227,13 +227,13 @@ impl<T: HttpTransport> HttpTransport for ToProviders<T> {
 struct ProviderRequest<'a> {
     providers: &'a Prometheus,
     facts: &'a Facts,
-    asked: String,
+    query: String,
     answered: bool,
 }
 
 impl Drop for ProviderRequest<'_> {
     fn drop(&mut self) {
-        for (metric, given) in self.providers.answered_series(&self.asked) {
+        for (metric, given) in self.providers.answered_series(&self.query) {
             let good = given && self.answered;
             self.facts.report(&Fact::Provided { metric: metric.to_owned(), good });
         }

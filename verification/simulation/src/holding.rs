@@ -70,7 +70,7 @@ struct ReceivedReports {
     /// The last answer, which may be unpublished.
     answer: Vec<Machine>,
     /// The newest published answer.
-    told: Vec<ReportedMachine>,
+    reported: Vec<ReportedMachine>,
     /// Time at which the service may have forgotten all answers.
     forgot: Duration,
     /// Time until which the service may forget published answers.
@@ -80,7 +80,7 @@ struct ReceivedReports {
 impl ReceivedReports {
     fn forget(&mut self, now: Duration) {
         self.forgot = now;
-        self.told.iter_mut().for_each(|told| told.is_forgotten = true);
+        self.reported.iter_mut().for_each(|reported| reported.is_forgotten = true);
     }
 }
 
@@ -94,7 +94,7 @@ pub struct HoldJudge {
     /// Revisions of the queue, with the time of their observation.
     written: Vec<(i64, Duration)>,
     /// Machines of racks that an answer requires to be held.
-    pub asked: u64,
+    pub machines_to_hold: u64,
 }
 
 /// An entry that began although its rack is not held; a violation only if the service wrote one of `if_ours`.
@@ -119,8 +119,8 @@ impl HoldJudge {
     /// A new leader does not know the answers to earlier leaders.
     pub fn note_election(&mut self, name: &str, epoch: i64, now: Duration) {
         let earlier = self.ears.values().max_by_key(|ear| ear.epoch);
-        let told = earlier.map(|ear| ear.told.clone()).unwrap_or_default();
-        let mut ear = ReceivedReports { epoch, told, ..ReceivedReports::default() };
+        let reported = earlier.map(|ear| ear.reported.clone()).unwrap_or_default();
+        let mut ear = ReceivedReports { epoch, reported, ..ReceivedReports::default() };
         ear.forget(now);
         self.ears.insert(name.to_owned(), ear);
     }
@@ -148,10 +148,10 @@ impl HoldJudge {
         let forgets = now < ear.forgets_until;
         // A machine that the service hears of again is new to it.
         let before: BTreeMap<String, Duration> = ear
-            .told
+            .reported
             .drain(..)
-            .filter(|told| forgets || !told.is_forgotten)
-            .map(|told| (told.serial, told.since))
+            .filter(|reported| forgets || !reported.is_forgotten)
+            .map(|reported| (reported.serial, reported.since))
             .collect();
         for machine in machines {
             let serial = machine.spec.serial.clone();
@@ -164,13 +164,14 @@ impl HoldJudge {
             self.racks.insert(machine.address().unwrap_or_default().to_owned(), machine.spec.rack);
             let since = before.get(&serial).copied().unwrap_or(now);
             let rack = machine.spec.rack;
-            ear.told.push(ReportedMachine { rack, serial, changed, since, is_forgotten: forgets });
+            ear.reported.push(ReportedMachine { rack, serial, changed, since, is_forgotten: forgets });
         }
         self.changes = changes;
-        let known = || ear.told.iter().filter(|told| !told.is_forgotten);
-        let racks: BTreeSet<i64> = known().map(|told| told.rack).collect();
-        let asks = |rack: &i64| is_event(known().filter(|told| told.rack == *rack), Failures::Certain);
-        self.asked += racks.iter().filter(|rack| asks(rack)).count() as u64;
+        let known = || ear.reported.iter().filter(|reported| !reported.is_forgotten);
+        let racks: BTreeSet<i64> = known().map(|reported| reported.rack).collect();
+        let asks =
+            |rack: &i64| is_event(known().filter(|reported| reported.rack == *rack), Failures::Certain);
+        self.machines_to_hold += racks.iter().filter(|rack| asks(rack)).count() as u64;
     }
 
     /// Entries that a revision begins although their racks must be held. `before` is the state before the revision.
@@ -231,11 +232,12 @@ impl HoldJudge {
         }
         let released: BTreeSet<&str> = hold.released.iter().map(|report| report.serial.as_str()).collect();
         let failed: Vec<&ReportedMachine> = ear
-            .told
+            .reported
             .iter()
-            .filter(|told| told.rack == rack && !released.contains(told.serial.as_str()))
+            .filter(|reported| reported.rack == rack && !released.contains(reported.serial.as_str()))
             .collect();
-        let known: Vec<&ReportedMachine> = failed.iter().copied().filter(|told| !told.is_forgotten).collect();
+        let known: Vec<&ReportedMachine> =
+            failed.iter().copied().filter(|reported| !reported.is_forgotten).collect();
         let forgotten = HoldExemption::Forgotten(now.saturating_sub(ear.forgot));
         [
             (&known, Failures::Certain, None),
@@ -257,8 +259,9 @@ impl HoldJudge {
         rack: i64,
         now: Duration,
     ) -> Option<(String, Option<Vec<i64>>)> {
-        let known_at =
-            |at: Duration| is_event(failed.iter().copied().filter(|told| told.since + MOMENT < at), failures);
+        let known_at = |at: Duration| {
+            is_event(failed.iter().copied().filter(|reported| reported.since + MOMENT < at), failures)
+        };
         let what = format!("the registry told that rack {rack} failed, and it is not held");
         if known_at(now.saturating_sub(HANDLED)) {
             return Some((what, None));
@@ -280,7 +283,7 @@ fn is_event<'a>(machines: impl Iterator<Item = &'a ReportedMachine>, failures: F
     let HoldSettings { count, within, .. } = HoldSettings::default();
     let is_certain = failures == Failures::Certain;
     let limit = within.as_secs_f64() + if is_certain { -JITTER } else { JITTER };
-    let counted = machines.filter(|told| !is_certain || told.changed.is_certain);
+    let counted = machines.filter(|reported| !is_certain || reported.changed.is_certain);
     let changes = counted.flat_map(|ReportedMachine { serial, changed, .. }| {
         let times = if is_certain { [changed.first; 2] } else { [changed.first, changed.newest] };
         times.map(|at| (at, &**serial))

@@ -30,11 +30,15 @@ fn node_effect_of(effect: &nodes::Effect) -> NodeEffect {
 fn fact_of_components(fact: &nodes::KubernetesFact) -> ComponentFact {
     use nodes::KubernetesFact as Seen;
     match fact {
-        Seen::ApiServerEnded { effect, healthy_for, others } => ComponentFact::ApiServerEnded {
+        Seen::ApiServerEnded { effect, healthy_for, others, is_ready } => ComponentFact::ApiServerEnded {
             effect: node_effect_of(effect),
             healthy_for: *healthy_for,
             others: others.clone(),
+            is_ready: *is_ready,
         },
+        Seen::ServerReady { address, has_served } => {
+            ComponentFact::ServerReady { address: address.clone(), has_served: *has_served }
+        }
         Seen::KubeletStarted { effect, node, taints } => {
             let text = |taint: &Taint| format!("{}={}:{}", taint.key, taint.value, taint.effect);
             ComponentFact::KubeletStarted {

@@ -155,7 +155,7 @@ struct NodesState {
     registry: SimulatedRegistry,
     history: History,
     facts: Facts,
-    told: Mutex<ObservedNodes>,
+    observed: Mutex<ObservedNodes>,
 }
 
 #[derive(Default)]
@@ -179,7 +179,7 @@ pub struct Nodes {
 impl Nodes {
     #[must_use]
     pub fn new(seed: u64, registry: SimulatedRegistry, history: History, facts: Facts) -> Self {
-        let inner = NodesState { registry, history, facts, told: Mutex::default() };
+        let inner = NodesState { registry, history, facts, observed: Mutex::default() };
         let nodes = Self { nodes: SimulatedNodes::new(seed), inner: Arc::new(inner) };
         nodes.follow();
         nodes
@@ -198,15 +198,15 @@ impl Nodes {
     /// Brings the nodes to the machines of the registry. A machine without an address keeps its node.
     fn follow(&self) {
         let machines = self.inner.registry.list_machines();
-        let mut told = self.inner.told.lock().unwrap();
+        let mut observed = self.inner.observed.lock().unwrap();
         for machine in &machines {
             let Some(address) = machine.address() else { continue };
             let serial = machine.spec.serial.clone();
-            match told.serials.insert(address.to_owned(), Some(serial.clone())) {
+            match observed.serials.insert(address.to_owned(), Some(serial.clone())) {
                 None => self.nodes.add(address, rack_of_machine(machine)),
                 Some(Some(before)) if before == serial => {}
                 Some(before) => {
-                    told.counts.reinstalled += 1;
+                    observed.counts.reinstalled += 1;
                     self.inner.history.note("nodes", format_args!("{address} is the new machine {serial}"));
                     self.nodes.reinstall_node(address);
                     if before.is_none() {
@@ -216,7 +216,7 @@ impl Nodes {
             }
         }
         let is_there = |serial: &String| machines.iter().any(|machine| machine.spec.serial == *serial);
-        for (address, serial) in &mut told.serials {
+        for (address, serial) in &mut observed.serials {
             if serial.as_ref().is_some_and(|serial| !is_there(serial)) {
                 *serial = None;
                 self.inner.history.note("nodes", format_args!("the machine at {address} is gone"));
@@ -227,17 +227,17 @@ impl Nodes {
 
     /// Reports the facts since the last report.
     pub fn report(&self) {
-        let mut told = self.inner.told.lock().unwrap();
-        for fact in self.nodes.facts_since(told.next) {
-            told.next = fact.number + 1;
+        let mut observed = self.inner.observed.lock().unwrap();
+        for fact in self.nodes.facts_since(observed.next) {
+            observed.next = fact.number + 1;
             let at = fact.at.as_secs_f64();
             self.inner.history.note("nodes", format_args!("at {at:.3}: {:?}", fact.what));
-            told.observe(&fact.what, &self.inner.history);
+            observed.observe(&fact.what, &self.inner.history);
         }
         self.inner.facts.read_nodes(&self.nodes);
         let silent = self.nodes.silent_nodes();
-        if silent != told.silent {
-            told.silent.clone_from(&silent);
+        if silent != observed.silent {
+            observed.silent.clone_from(&silent);
             self.inner.facts.report(&Fact::Silent(silent));
         }
     }
@@ -248,12 +248,12 @@ impl Nodes {
         let addresses: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
         // Before the bootstrap, and without a majority, there is no answer.
         let written = self.nodes.write(&addresses).await.is_ok();
-        self.inner.told.lock().unwrap().counts.written += u64::from(written);
+        self.inner.observed.lock().unwrap().counts.written += u64::from(written);
     }
 
     #[must_use]
     pub fn counts(&self) -> NodeCounts {
-        self.inner.told.lock().unwrap().counts
+        self.inner.observed.lock().unwrap().counts
     }
 
     /// Begins a fault of nodes. A reset strikes once.

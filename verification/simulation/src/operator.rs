@@ -1,10 +1,11 @@
 //! Simulated operators: they write the template, constraints and switches over their own connection.
 
-use etcd_client::{Compare, CompareOp, Error, Txn, TxnOp};
+use etcd_client::Error;
 use madako_datacenter_sim::host::{BOOT_CHECK, HEALTH_CHECK, REBOOT, RESET, SUCCESS};
 use madako_domain::guard::GuardState;
 use madako_domain::keys;
 use madako_faults::DELAY;
+use madako_judges::workload::ReadKey;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
@@ -302,17 +303,15 @@ impl Operator {
     /// Confirms the removals that the removal guard holds, as `madako sabakan confirm-removal` does.
     async fn confirm_removal(&mut self) -> Result<String, Error> {
         let key = format!("{PREFIX}{}", keys::REMOVAL_GUARD);
-        let answer = self.store.operator_client().await?.get(key.clone(), None).await?;
+        let answer = self.store.operator_client().await?.get(key, None).await?;
         let Some(kv) = answer.kvs().first() else { return Ok("finds nothing to confirm".to_owned()) };
         let mut guard: GuardState = serde_json::from_slice(kv.value()).unwrap();
         if guard.confirmed {
             return Ok("finds a removal confirmed".to_owned());
         }
         guard.confirmed = true;
-        let unchanged = Compare::mod_revision(key.clone(), CompareOp::Equal, kv.mod_revision());
-        let put = TxnOp::put(key, serde_json::to_vec(&guard).unwrap(), None);
-        let done =
-            self.store.operator_client().await?.txn(Txn::new().when([unchanged]).and_then([put])).await?;
+        let write = ReadKey::from(kv).replace_with(serde_json::to_vec(&guard).unwrap());
+        let done = self.store.operator_client().await?.txn(write.into()).await?;
         Ok(format!("confirms a removal: {}", done.succeeded()))
     }
 

@@ -53,12 +53,12 @@ impl MessagePace {
     #[must_use]
     pub fn describe_overrun(&self) -> Option<String> {
         let most = self.most;
-        let told = || {
+        let message = || {
             format!(
                 "the service loops without waiting: more than {most} messages and notes within a simulated second"
             )
         };
-        self.inner.lock().unwrap().ran_away.then(told)
+        self.inner.lock().unwrap().ran_away.then(message)
     }
 
     /// Returns after a count above the maximum. Supports one waiter at a time.
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(pace.describe_overrun(), None);
         pace.count();
         waits.await.unwrap();
-        assert!(pace.describe_overrun().is_some_and(|told| told.contains("more than 10")));
+        assert!(pace.describe_overrun().is_some_and(|message| message.contains("more than 10")));
         // A later call returns too.
         pace.wait_until_overrun().await;
     }

@@ -12,7 +12,7 @@
 //! Assumes that a decision may use the value of a server for [`VALUES_COUNT`].
 
 mod bindings;
-mod lives;
+mod creations;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -109,7 +109,7 @@ struct JudgedPlacement {
     /// Decision time of each move, by the clock of its leader, and time of its observation.
     moves: Vec<(OffsetDateTime, Duration)>,
     most_applications: u64,
-    seen: PlacementCounts,
+    counts: PlacementCounts,
     violations: Vec<Violation>,
     exemptions: Exemptions,
     writes: Vec<PlacementWrite>,
@@ -147,9 +147,9 @@ impl PlacementChecker {
     pub fn judge_revision(&self, revision: i64, events: &[KeyChange]) {
         let (bindings, violations) = {
             let mut judged = self.judged.lock().unwrap();
-            let before = judged.seen.bindings;
+            let before = judged.counts.bindings;
             let violations = judged.judge_revision(revision, events, self);
-            (judged.seen.bindings - before, violations)
+            (judged.counts.bindings - before, violations)
         };
         (0..bindings).for_each(|_| self.history.count_judgement(Id::I11));
         for violation in violations {
@@ -197,7 +197,7 @@ impl PlacementChecker {
     }
 
     pub fn read_counts(&self) -> PlacementCounts {
-        self.judged.lock().unwrap().seen
+        self.judged.lock().unwrap().counts
     }
 
     /// Compares a restarted store with the observed contents. True if it has all of them or does not answer.
@@ -303,7 +303,7 @@ impl JudgedPlacement {
         let now = checker.history.now();
         let found = self.violations.len();
         let wiped = events.iter().any(|event| event.key == WIPED);
-        self.seen.wipes += u64::from(wiped);
+        self.counts.wipes += u64::from(wiped);
         let deciding = events
             .iter()
             .any(|event| event.key.strip_prefix(PREFIX).is_some_and(|key| key.starts_with(keys::PLACEMENT)));
@@ -329,7 +329,7 @@ impl JudgedPlacement {
         }
         let mut retried = BTreeSet::new();
         for (key, stored) in after.iter().filter(|(key, _)| key.kind == Kind::Application) {
-            let application = stored.as_ref().and_then(|stored| Application::of(&stored.object));
+            let application = stored.as_ref().and_then(|stored| Application::from_object(&stored.object));
             if self.retries.record_version(key, application, checker.began + now) {
                 retried.extend(keys_of(key));
             }
@@ -377,7 +377,7 @@ impl JudgedPlacement {
         let before = self.others.remove(&event.key);
         let Some(value) = event.value.clone() else { return };
         if event.key == ownership::KEY {
-            self.seen.owners += 1;
+            self.counts.owners += 1;
             if before.as_ref().is_some_and(|before| before.value != value) {
                 self.record_violation(
                     Id::I1,
@@ -402,9 +402,9 @@ impl JudgedPlacement {
         match &stored.object {
             Object::Cluster(cluster) => {
                 let state = cluster.status.state;
-                let before = self.objects.get(&key).and_then(|before| Cluster::of(&before.object));
+                let before = self.objects.get(&key).and_then(|before| Cluster::from_object(&before.object));
                 let failed = before.is_none_or(|before| before.status.state != state);
-                self.seen.failing += u64::from(state == ClusterState::FailingMetrics && failed);
+                self.counts.failing += u64::from(state == ClusterState::FailingMetrics && failed);
                 if matches!(state, ClusterState::Online | ClusterState::FailingMetrics) {
                     if let Some(since) = self.down.remove(&key) {
                         self.was_down.insert(key.clone(), (since, wall));
@@ -414,7 +414,7 @@ impl JudgedPlacement {
                 }
             }
             Object::Application(application) => {
-                self.seen.degraded += u64::from(application.status.scheduled_retry.is_some());
+                self.counts.degraded += u64::from(application.status.scheduled_retry.is_some());
             }
             // The values of a table are valid as soon as it is written.
             Object::GlobalMetricsProvider(provider) => {

@@ -20,10 +20,10 @@ pub const PLANTED: &str = "a planted panic";
 
 /// From now on only the run reports planted panics; any other panic is reported as before.
 pub fn keep_quiet() {
-    let told = std::panic::take_hook();
+    let earlier_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if panic.payload_as_str() != Some(PLANTED) {
-            told(panic);
+            earlier_hook(panic);
         }
     }));
 }

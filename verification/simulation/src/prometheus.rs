@@ -104,7 +104,7 @@ impl Prometheus {
     }
 
     /// Changes every value by a random step in one of twelve calls.
-    pub fn wander_a_little(&self, chance: &mut ChaCha8Rng) {
+    pub fn change_values_sometimes(&self, chance: &mut ChaCha8Rng) {
         if chance.random_range(0..12_u32) == 0 {
             self.change_values(chance);
         }
@@ -236,8 +236,8 @@ impl Prometheus {
 impl HttpTransport for Prometheus {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let HttpRequest { url, body, deadline, max_response_bytes, .. } = request;
-        let asked = format!("{url}{}", String::from_utf8_lossy(&body));
-        let (trouble, text) = self.answer_query(&asked);
+        let query_text = format!("{url}{}", String::from_utf8_lossy(&body));
+        let (trouble, text) = self.answer_query(&query_text);
         let takes = match trouble {
             Some(PrometheusFault::Hangs) => Duration::MAX,
             Some(PrometheusFault::Slow) => deadline.mul_f64(0.9),
@@ -246,7 +246,7 @@ impl HttpTransport for Prometheus {
         let good = matches!(trouble, None | Some(PrometheusFault::Slow));
         if good {
             // The servers read the values now, however long the answer takes.
-            self.record_value(&asked);
+            self.record_value(&query_text);
         }
         tokio::time::sleep(takes.min(deadline)).await;
         if takes >= deadline {

@@ -9,6 +9,7 @@ use madako_domain::keys;
 use madako_domain::machine::MachineState;
 use madako_domain::repair::hold::Hold;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus};
+use madako_judges::workload::{ReadKey, add_repair, reset_back_off};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 
@@ -141,10 +142,8 @@ impl QueueUser {
             if !hold.release() {
                 continue;
             }
-            let unchanged = Compare::mod_revision(kv.key().to_vec(), CompareOp::Equal, kv.mod_revision());
-            let put = TxnOp::put(kv.key().to_vec(), serde_json::to_vec(&hold).unwrap(), None);
-            let done =
-                self.store.operator_client().await?.txn(Txn::new().when([unchanged]).and_then([put])).await?;
+            let write = ReadKey::from(kv).replace_with(serde_json::to_vec(&hold).unwrap());
+            let done = self.store.operator_client().await?.txn(write.into()).await?;
             if done.succeeded() {
                 self.judge.note_user_write(done.header().unwrap().revision(), None);
                 released += 1;
@@ -197,7 +196,7 @@ impl QueueUser {
         let Some(kv) = answer.kvs().first() else { return Ok("finds no cluster".to_owned()) };
         let cluster: Cluster = serde_json::from_slice(kv.value()).unwrap();
         let nodes: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         for node in nodes.iter().take(2) {
             // A broken machine takes the repair through all its steps.
             let serial =
@@ -206,9 +205,9 @@ impl QueueUser {
                 // The registry refuses this for a machine in setup; its repair finds the machine as it is.
                 let _ = self.registry.set_state(&machine.spec.serial, MachineState::Unhealthy);
             }
-            told.push(self.add(node, "iDRAC-9", "unhealthy").await?);
+            lines.push(self.add(node, "iDRAC-9", "unhealthy").await?);
         }
-        Ok(told.join("; "))
+        Ok(lines.join("; "))
     }
 
     async fn add_unknown(&mut self) -> Result<String, Error> {
@@ -219,18 +218,9 @@ impl QueueUser {
     async fn add(&mut self, address: &str, machine_type: &str, operation: &str) -> Result<String, Error> {
         let counter = format!("{PREFIX}{}", keys::REPAIRS_WRITE_INDEX);
         let answer = self.store.operator_client().await?.get(counter.clone(), None).await?;
-        let (index, revision): (i64, i64) = answer
-            .kvs()
-            .first()
-            .map_or((0, 0), |kv| (kv.value_str().unwrap().parse().unwrap(), kv.mod_revision()));
-        let entry = RepairQueueEntry { index, ..RepairQueueEntry::new(operation, machine_type, address) };
-        let unchanged = Compare::mod_revision(counter.clone(), CompareOp::Equal, revision);
-        let puts = [
-            TxnOp::put(counter, (index + 1).to_string(), None),
-            TxnOp::put(format!("{PREFIX}{}", keys::repair(index)), serde_json::to_vec(&entry).unwrap(), None),
-        ];
-        let done =
-            self.store.operator_client().await?.txn(Txn::new().when([unchanged]).and_then(puts)).await?;
+        let entry = RepairQueueEntry::new(operation, machine_type, address);
+        let (index, writes) = add_repair(PREFIX, ReadKey::of_answer(&counter, &answer), entry).unwrap();
+        let done = self.store.operator_client().await?.txn(writes.into()).await?;
         if done.succeeded() {
             self.judge.note_user_write(done.header().unwrap().revision(), Some(index));
         }
@@ -285,9 +275,7 @@ fn settled_entries(mut entries: Vec<RepairQueueEntry>) -> Vec<RepairQueueEntry> 
         if entry.status == RepairStatus::Queued && !entry.deleted {
             entry.deleted = !machines.insert(entry.address.clone());
         }
-        // As `ckecli repair-queue reset-backoff`: an abandoned drain need not wait for hours.
-        entry.drain_backoff_count = 0;
-        entry.drain_backoff_expire = None;
+        reset_back_off(entry);
     }
     entries
 }

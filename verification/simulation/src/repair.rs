@@ -176,8 +176,8 @@ impl RepairJudge {
     pub fn record_answer(&self, name: &str, fetched: &RegistryMachines, faults: &[Fault]) {
         let mut judged = self.judged.lock().unwrap();
         let is_false = |fault: &Fault| matches!(fault, Fault::FalseReports(_));
-        judged.seen.false_answers += u64::from(faults.iter().any(is_false));
-        judged.seen.shifted_answers +=
+        judged.counts.false_answers += u64::from(faults.iter().any(is_false));
+        judged.counts.shifted_answers +=
             u64::from(faults.iter().any(|fault| matches!(fault, Fault::ClockSet(_))));
         let machines = fetched.machines.iter().chain(&fetched.left_out).cloned().collect();
         judged.holding.record_answer(name, machines);
@@ -199,9 +199,10 @@ impl RepairJudge {
         let knowing = leaders.iter().filter(|(_, epoch)| !judged.is_loss_unobservable(*epoch, now));
         let leaders: Vec<&(&str, i64)> = knowing.collect();
         let [first, second, ..] = leaders[..] else { return };
-        let told: Vec<String> = leaders.iter().map(|(name, epoch)| format!("{name} in {epoch}")).collect();
+        let instances: Vec<String> =
+            leaders.iter().map(|(name, epoch)| format!("{name} in {epoch}")).collect();
         if judged.lead_together.insert((first.1, second.1)) {
-            let found = new_violation(Id::I1, format!("they lead at once: {}", told.join(", ")));
+            let found = new_violation(Id::I1, format!("they lead at once: {}", instances.join(", ")));
             self.history.note("repairs", &found);
             let revision = judged.revision;
             judged.found.push((-revision, found));
@@ -251,7 +252,7 @@ impl RepairJudge {
         // The revisions that users wrote are complete only now.
         let by_us = judged.added.iter().filter(|(revision, _)| !judged.users.contains(revision));
         let requested = by_us.map(|(_, count)| count).sum();
-        RepairCounts { requested, to_be_held: judged.holding.asked, ..judged.seen }
+        RepairCounts { requested, to_be_held: judged.holding.machines_to_hold, ..judged.counts }
     }
 
     /// True if a violation is known. A revision counts as the service's until its user reports it.
@@ -380,7 +381,7 @@ impl RepairJudge {
                 ));
             }
         }
-        judged.seen.reboots += 1;
+        judged.counts.reboots += 1;
         self.note_running(&mut judged, revision, found, address)
     }
 
@@ -397,7 +398,7 @@ impl RepairJudge {
         let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
         let mut judged = self.judged.lock().unwrap();
         let mut found = Vec::new();
-        judged.seen.commands += 1;
+        judged.counts.commands += 1;
         self.history.count_judgement(Id::I1);
         self.history.count_judgement(Id::I10);
         let epoch = permit.epoch();
@@ -447,7 +448,7 @@ impl Drop for RunningCommand {
         if let Some(at) = judged.running.iter().position(|address| *address == self.address) {
             judged.running.remove(at);
         }
-        judged.seen.cut_off += u64::from(!self.ended);
+        judged.counts.cut_off += u64::from(!self.ended);
     }
 }
 
@@ -458,7 +459,7 @@ pub struct JudgedHost {
     /// Source of the judge's reads.
     pub store: StoreProcess,
     /// The instance, and the receiver of the facts about it.
-    pub told: (String, Facts),
+    pub fact_sink: (String, Facts),
 }
 
 /// A command whose beginning was reported as a fact. The drop reports its end, without success if it was cut off.
@@ -495,7 +496,7 @@ impl Drop for AnnouncedCommand {
 impl Host for JudgedHost {
     async fn run(&self, permit: &Permit, command: HostCommand) -> Result<HostOutcome, HostError> {
         permit.check(tokio::time::Instant::now())?;
-        self.told.1.note_permit(&self.told.0, permit, &self.store);
+        self.fact_sink.1.note_permit(&self.fact_sink.0, permit, &self.store);
         let (program, address) = (command.words[0].clone(), command.words.last().cloned().unwrap());
         let exited = |result: &Result<HostOutcome, HostError>| {
             result.as_ref().is_ok_and(|outcome| outcome.end == HostEnd::Exited { code: 0 })
@@ -513,18 +514,18 @@ impl Host for JudgedHost {
             if self.judge.count_unfinished() == 0 {
                 self.judge.note_action(format!("{program} {address}"));
             }
-            let mut told = AnnouncedCommand::begin(&self.told, Command::HealthCheck, &address);
+            let mut announced = AnnouncedCommand::begin(&self.fact_sink, Command::HealthCheck, &address);
             let result = self.host.run(permit, command).await;
             let says = |outcome: &HostOutcome| outcome.stdout.trim() == "true";
-            told.good = exited(&result) && result.as_ref().is_ok_and(says);
-            told.ended = true;
+            announced.good = exited(&result) && result.as_ref().is_ok_and(says);
+            announced.ended = true;
             return result;
         }
         let mut acting = self.judge.begin_command(&self.store, permit, &program, &address).await;
         let kind = if program == RESET { Command::Repair } else { Command::Success };
-        let mut told = AnnouncedCommand::begin(&self.told, kind, &address);
+        let mut announced = AnnouncedCommand::begin(&self.fact_sink, kind, &address);
         let result = self.host.run(permit, command).await;
-        (acting.ended, told.good) = (true, exited(&result));
+        (acting.ended, announced.good) = (true, exited(&result));
         result
     }
 }

@@ -89,8 +89,10 @@ mod tests {
         let (key, now) =
             (ObjectKey::new(Kind::Application, Some("n"), "app"), datetime!(2026-01-01 00:10 UTC));
         let mut retries = Retries::default();
-        let told = versions.iter().map(|version| retries.record_version(&key, Application::of(version), now));
-        told.collect::<Vec<bool>>().split_off(1)
+        let reported = versions
+            .iter()
+            .map(|version| retries.record_version(&key, Application::from_object(version), now));
+        reported.collect::<Vec<bool>>().split_off(1)
     }
 
     #[test]

@@ -81,11 +81,11 @@ mod tests {
     async fn judge_of_a_prefix_continues_after_a_compaction_of_foreign_writes() {
         let store = StoreProcess::on_disk(ForgetfulDisk::new(ChaCha8Rng::seed_from_u64(1)), 1);
         store.start().unwrap();
-        let seen = Arc::new(Mutex::new(Vec::new()));
+        let observed = Arc::new(Mutex::new(Vec::new()));
         let judge = {
-            let (store, seen) = (store.clone(), Arc::clone(&seen));
+            let (store, observed) = (store.clone(), Arc::clone(&observed));
             let read = |event: &Event| event.kv().unwrap().key_str().unwrap().to_owned();
-            let judge = move |revision, keys: Vec<String>| seen.lock().unwrap().push((revision, keys));
+            let judge = move |revision, keys: Vec<String>| observed.lock().unwrap().push((revision, keys));
             tokio::spawn(async move { follow_revisions(store, "/ours/", read, judge).await })
         };
         let put = async |key: &str| {
@@ -103,7 +103,7 @@ mod tests {
         let second = put("/ours/c").await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!judge.is_finished());
-        let told = [(first, vec!["/ours/a".to_owned()]), (second, vec!["/ours/c".to_owned()])];
-        assert_eq!(*seen.lock().unwrap(), told);
+        let reported = [(first, vec!["/ours/a".to_owned()]), (second, vec!["/ours/c".to_owned()])];
+        assert_eq!(*observed.lock().unwrap(), reported);
     }
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp};
+use etcd_client::{Client, GetOptions};
 use madako_domain::keys;
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::objects::{Stored, UnreadResource};
@@ -22,6 +22,7 @@ use madako_domain::record::Record;
 use madako_domain::repair::RepairQueueEntry;
 use madako_domain::state::Fault;
 use madako_domain::store::{Condition, Epoch, Outcome, Snapshot, StoreError, Transaction, Write};
+use madako_judges::workload::{GuardedPuts, ReadKey, add_repair};
 use madako_protocol::placement::objects::{Follower, FollowerGap, Objects, Selection};
 use madako_protocol::store::{Campaign, CampaignOptions, Store, WatchEvent};
 use rand::RngExt as _;
@@ -211,7 +212,7 @@ impl Rivals {
         match family {
             keys::SABAKAN_DISABLED | keys::REPAIRS_DISABLED => self.set_switch(&mut client, family).await,
             keys::REPAIRS_WRITE_INDEX => self.add_queue_entry(&mut client, number).await,
-            keys::RECORD_ID => self.record(&mut client).await,
+            keys::RECORD_ID => self.write_record_id(&mut client).await,
             _ => {
                 // A prefix stands for its first key.
                 let absolute = absolute_key(key);
@@ -220,24 +221,20 @@ impl Rivals {
                 let answer = client.get(absolute, options).await.ok()?;
                 let kv = answer.kvs().first()?;
                 let (value, what) = edit_value(family, kv.value(), number, draw)?;
-                let put = TxnOp::put(kv.key().to_vec(), value, None);
-                self.write_unchanged(&mut client, (kv.key().to_vec(), kv.mod_revision()), vec![put], None)
-                    .await?;
+                self.write_unchanged(&mut client, ReadKey::from(kv).replace_with(value), None).await?;
                 Some(what)
             }
         }
     }
 
-    /// Writes if the key still has the revision.
+    /// Sends a write; `None` if its key has changed. `added`: index of the entry that it adds.
     async fn write_unchanged(
         &self,
         client: &mut Client,
-        (key, revision): (Vec<u8>, i64),
-        puts: Vec<TxnOp>,
+        write: GuardedPuts,
         added: Option<i64>,
     ) -> Option<()> {
-        let unchanged = Compare::mod_revision(key, CompareOp::Equal, revision);
-        let done = client.txn(Txn::new().when([unchanged]).and_then(puts)).await.ok()?;
+        let done = client.txn(write.into()).await.ok()?;
         if !done.succeeded() {
             return None;
         }
@@ -246,13 +243,11 @@ impl Rivals {
     }
 
     async fn set_switch(&self, client: &mut Client, key: &'static str) -> Option<String> {
-        let kv = client.get(absolute_key(key), None).await.ok()?.kvs().first().cloned();
-        if kv.as_ref().is_some_and(|kv| kv.value() == b"true") {
+        let switch = read_key(client, &absolute_key(key)).await?;
+        if switch.value == b"true" {
             return None;
         }
-        let revision = kv.map_or(0, |kv| kv.mod_revision());
-        let put = TxnOp::put(absolute_key(key), "true", None);
-        self.write_unchanged(client, (absolute_key(key).into_bytes(), revision), vec![put], None).await?;
+        self.write_unchanged(client, switch.replace_with(b"true".to_vec()), None).await?;
         self.0.state.lock().unwrap().thrown.insert(key);
         let rivals = self.clone();
         tokio::spawn(async move {
@@ -276,34 +271,28 @@ impl Rivals {
 
     /// Adds an entry as `ckecli repair-queue add` does.
     async fn add_queue_entry(&self, client: &mut Client, number: u64) -> Option<String> {
-        let counter = absolute_key(keys::REPAIRS_WRITE_INDEX);
         let there = GetOptions::new().with_prefix().with_count_only();
         if client.get(absolute_key(keys::REPAIRS), Some(there)).await.ok()?.count() >= FULL {
             return None;
         }
-        let (index, revision) = read_number(client, &counter, 0).await?;
+        let counter = read_key(client, &absolute_key(keys::REPAIRS_WRITE_INDEX)).await?;
         let address = format!("10.255.1.{}", number % 200);
-        let entry = RepairQueueEntry { index, ..RepairQueueEntry::new("unreachable", "iDRAC-9", &*address) };
-        let puts = vec![
-            TxnOp::put(counter.clone(), (index + 1).to_string(), None),
-            TxnOp::put(absolute_key(&keys::repair(index)), serde_json::to_vec(&entry).ok()?, None),
-        ];
-        self.write_unchanged(client, (counter.into_bytes(), revision), puts, Some(index)).await?;
+        let entry = RepairQueueEntry::new("unreachable", "iDRAC-9", &*address);
+        let (index, writes) = add_repair(PREFIX, counter, entry)?;
+        self.write_unchanged(client, writes, Some(index)).await?;
         Some(format!("adds entry {index} for {address}"))
     }
 
     /// Adds a record of an operation that ends at once, as CKE does.
-    async fn record(&self, client: &mut Client) -> Option<String> {
-        let counter = absolute_key(keys::RECORD_ID);
-        let (id, revision) = read_number(client, &counter, 1).await?;
-        let at = OffsetDateTime::UNIX_EPOCH;
-        let mut record = Record::new(id, "update-resource", Vec::new(), at);
-        record.complete(at);
-        let puts = vec![
-            TxnOp::put(counter.clone(), (id + 1).to_string(), None),
-            TxnOp::put(absolute_key(&keys::record(id)), serde_json::to_vec(&record).ok()?, None),
-        ];
-        self.write_unchanged(client, (counter.into_bytes(), revision), puts, None).await?;
+    async fn write_record_id(&self, client: &mut Client) -> Option<String> {
+        let counter = read_key(client, &absolute_key(keys::RECORD_ID)).await?;
+        let (id, writes) = counter.take_number(1, |id| {
+            let at = OffsetDateTime::UNIX_EPOCH;
+            let mut record = Record::new(id, "update-resource", Vec::new(), at);
+            record.complete(at);
+            Some((absolute_key(&keys::record(id)), serde_json::to_vec(&record).ok()?))
+        })?;
+        self.write_unchanged(client, writes, None).await?;
         Some(format!("adds record {id}"))
     }
 
@@ -323,11 +312,9 @@ fn absolute_key(key: &str) -> String {
     if key.starts_with('/') { key.to_owned() } else { format!("{PREFIX}{key}") }
 }
 
-/// The number in a counter, with its revision; `first` if the key is absent.
-async fn read_number(client: &mut Client, counter: &str, first: i64) -> Option<(i64, i64)> {
-    let answer = client.get(counter, None).await.ok()?;
-    let Some(kv) = answer.kvs().first() else { return Some((first, 0)) };
-    Some((kv.value_str().ok()?.parse().ok()?, kv.mod_revision()))
+/// Reads an absolute key; `None` if the store does not answer.
+async fn read_key(client: &mut Client, key: &str) -> Option<ReadKey> {
+    Some(ReadKey::of_answer(key, &client.get(key, None).await.ok()?))
 }
 
 /// An edit of a value, and its description; `None` if the value stays.
@@ -433,8 +420,8 @@ impl Objects for ContendedObjects {
         self.inner.list(selection)
     }
 
-    fn unread(&self, key: &ObjectKey) -> Option<UnreadResource> {
-        self.inner.unread(key)
+    fn unread_resource(&self, key: &ObjectKey) -> Option<UnreadResource> {
+        self.inner.unread_resource(key)
     }
 
     fn faults(&self) -> Vec<Fault> {

@@ -59,6 +59,7 @@ use self::operations::Rollout;
 use self::simulated_clients::{ClientResults, RunningClients};
 pub use madako_judges::Verdict;
 
+pub use self::reboots::reboot_machines;
 pub use self::report::{Outcome, QuietPeriod, Report, SkippedFault};
 use self::settle::SettlingRun;
 pub use self::shrink::{ShrunkScenario, shrink_scenario};
@@ -255,7 +256,9 @@ async fn run(
         world.cancels = Some(Cancels::new(store.clone(), repairs.clone(), history.clone()));
     }
     operations::enable_operations(scenario, seed, &mut world);
-    reboots::reboot_machines(&world);
+    if let Some(hosts) = &world.hosts {
+        reboot_machines(hosts, world.nodes.as_ref().map(|nodes| nodes.nodes.clone()));
+    }
     judges.extend(world.nodes.clone().map(|nodes| Task::start(nodes.watch(world.checker.clone()))));
     let clients = RunningClients::start(scenario, seed, &world, operator, queue_user);
     let mut injector = Injector::new(world, disk, seeded_generator(seed, 8));
@@ -331,7 +334,7 @@ async fn play_schedule(
             break;
         }
         if let Some(attempt) = player.next_scheduled(due) {
-            injector.make(&mut player, attempt).await;
+            injector.make_attempt(&mut player, attempt).await;
         }
     }
     if to_the_end {
@@ -343,8 +346,8 @@ async fn play_schedule(
             }
         }
     }
-    for (attempt, told) in player.give_up(idle.began.elapsed()) {
-        injector.note_skipped(&attempt, told);
+    for (attempt, outcome) in player.give_up(idle.began.elapsed()) {
+        injector.note_skipped(&attempt, outcome);
     }
     to_the_end
 }

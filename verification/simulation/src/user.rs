@@ -237,11 +237,11 @@ impl User {
         let (name, dialer) = dialer?;
         self.done.requests += 1;
         let answer = send_request(&dialer, &Request { method, path, version, body }).await;
-        let said = match &answer {
+        let text = match &answer {
             Ok(answer) => format!("{} {:?}", answer.status, answer.tag),
             Err(error) => error.kind().to_string(),
         };
-        self.history.note("user", format_args!("{method} {path} of {name}: {said}"));
+        self.history.note("user", format_args!("{method} {path} of {name}: {text}"));
         let Ok(answer) = answer else {
             self.done.failed += 1;
             return None;

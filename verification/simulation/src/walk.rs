@@ -139,7 +139,7 @@ impl RandomWalk {
 
     /// The place of the named provider; `None` if the provider cannot fail.
     #[must_use]
-    pub fn place(&self, name: &str) -> Option<Endpoint> {
+    pub fn endpoint_of(&self, name: &str) -> Option<Endpoint> {
         let at = self.0.names.iter().position(|own| own == name)?;
         Some(Endpoint::ProviderOf(u32::try_from(at).ok()?))
     }
@@ -204,8 +204,8 @@ pub struct LinkedProviders {
 }
 
 impl LinkedProviders {
-    async fn reach(&self, name: &str, deadline: Duration) -> Result<(), FetchError> {
-        let Some(Endpoint::ProviderOf(number)) = self.walk.place(name) else { return Ok(()) };
+    async fn check_reachable(&self, name: &str, deadline: Duration) -> Result<(), FetchError> {
+        let Some(Endpoint::ProviderOf(number)) = self.walk.endpoint_of(name) else { return Ok(()) };
         let address = format!("provider {name}");
         let request = HttpRequest {
             method: HttpMethod::Get,
@@ -242,7 +242,7 @@ impl MetricsProviders for LinkedProviders {
             let why = "it was not there when the system was copied".to_owned();
             return all(&FetchError::Definition { why });
         };
-        if let Err(error) = self.reach(&self.walk.0.providers[at].name, deadline).await {
+        if let Err(error) = self.check_reachable(&self.walk.0.providers[at].name, deadline).await {
             return all(&error);
         }
         let sample = |name: &String| match self.walk.value_of(at, name) {

@@ -378,7 +378,7 @@ impl World {
             host: hosts.host.named(name),
             judge: hosts.judge.clone(),
             store: self.store.clone(),
-            told: (name.to_owned(), self.facts.clone()),
+            fact_sink: (name.to_owned(), self.facts.clone()),
         }))
     }
 
@@ -387,17 +387,17 @@ impl World {
             return effects.kubernetes.clone();
         }
         let CommandHosts { kubernetes, judge, .. } = self.hosts.clone()?;
-        let told = (name.to_owned(), self.facts.clone());
-        Some(Arc::new(JudgedKubernetes { kubernetes, judge, store: self.store.clone(), told }))
+        let fact_sink = (name.to_owned(), self.facts.clone());
+        Some(Arc::new(JudgedKubernetes { kubernetes, judge, store: self.store.clone(), fact_sink }))
     }
 
     /// The ports of operations, over a link of the instance.
     fn operations_ports(&self, name: &str, place: Endpoint) -> Option<OperationsPorts> {
         let ports = self.operations.as_ref()?;
-        let told = |CommandHosts { judge, .. }: &CommandHosts| {
+        let describe = |CommandHosts { judge, .. }: &CommandHosts| {
             (name.to_owned(), judge.clone(), self.facts.clone(), self.store.clone())
         };
-        let witness = EffectObserver { judges: self.hosts.as_ref().map(told), nodes: self.nodes.clone() };
+        let witness = EffectObserver { judges: self.hosts.as_ref().map(describe), nodes: self.nodes.clone() };
         Some(link_ports(ports, &self.network.link(place, Endpoint::Nodes), &witness))
     }
 
@@ -419,7 +419,7 @@ impl World {
         let objects = self.places.then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);
         let placement = objects.as_ref().map(|objects| self.placement_ports(&store, objects, (name, place)));
         let kubernetes = self.kubernetes_port(name);
-        let asked = Arc::clone(&self.requests.registry);
+        let registry_requests = Arc::clone(&self.requests.registry);
         let transport = self.corruption.spoil_transport(Arc::new(self.registry.open_in_memory_transport()));
         let answers = LastAnswers::default();
         let transport = ToRegistry {
@@ -428,7 +428,8 @@ impl World {
             facts: self.facts.clone(),
             answers: answers.clone(),
         };
-        let transport = LinkedTransport::new(transport, self.network.link(place, Endpoint::Registry), asked);
+        let transport =
+            LinkedTransport::new(transport, self.network.link(place, Endpoint::Registry), registry_requests);
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
         let store = self.contend_store(Arc::new(store), PREFIX);
         let ports = Ports {
@@ -455,6 +456,7 @@ impl World {
             }),
             placement,
             kubernetes,
+            findings: None,
             host: self.host_of_instance(name),
         };
         let options = InstanceOptions {

@@ -1,4 +1,4 @@
-//! First bindings, and applications without a fitting cluster.
+//! Tests of first bindings, and of applications without a fitting cluster.
 
 use madako_domain::placement::decision::{LeftAlone, Outcome};
 use madako_domain::placement::fit::ComparedMetrics;

@@ -1,4 +1,4 @@
-//! Decisions that need metrics which fail or were not fetched yet.
+//! Tests of decisions that need metrics which fail or were not fetched yet.
 
 use madako_domain::placement::decision::{Outcome, Stay};
 use madako_domain::placement::kind::{Kind, ObjectKey};

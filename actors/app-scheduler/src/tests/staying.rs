@@ -1,4 +1,4 @@
-//! The conditions for staying and moving.
+//! Tests of the conditions under which a bound application stays or moves.
 
 use madako_domain::placement::decision::{Hold, Move, Outcome, Stay};
 use madako_domain::placement::kind::{Kind, ObjectKey};

@@ -7,7 +7,7 @@ use madako_domain::observation::Observation;
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Failure, Mutation, PlannerMessage};
 use madako_protocol::event::Event;
-use madako_protocol::gate::commit;
+use madako_protocol::leader::commit;
 use madako_protocol::mailbox::Envelope;
 use ractor::ActorRef;
 use time::OffsetDateTime;
@@ -50,7 +50,7 @@ impl PlannerState {
         let answers = |observation: &&Arc<Observation>| {
             registry_query(state) == Some((observation.query.url, observation.query.variables))
         };
-        let answered = self.observation.as_ref().filter(answers).map(|observation| observation.seen);
+        let answered = self.observation.as_ref().filter(answers).map(|observation| observation.received);
         let silence = self.asked_since.max(answered.unwrap_or(self.asked_since)).elapsed();
         (silence > self.given.interval * STALE_AFTER_POLLS).then(|| self.given.clock.now() - silence)
     }

@@ -31,7 +31,7 @@ pub(crate) struct NodeTaints {
     feeds: Option<[Task; 2]>,
     /// By node name, which is the machine's first address (CKE starts kubelets so).
     known: BTreeMap<String, Vec<Taint>>,
-    seen: Option<Instant>,
+    last_success: Option<Instant>,
     polled: bool,
     /// True if the last event reported known taints; `None`: there was no event.
     reported: Option<bool>,
@@ -44,13 +44,13 @@ impl NodeTaints {
         actor: ActorRef<Envelope<PlannerMessage>>,
     ) -> Self {
         let feeds = api.map(|api| {
-            let (polls, seen) = latest::channel();
+            let (polls, taints_feed) = latest::channel();
             [
                 Task::start(poll_taints(api, interval, polls)),
-                forward_values(seen, actor, PlannerMessage::Taints),
+                forward_values(taints_feed, actor, PlannerMessage::Taints),
             ]
         });
-        Self { feeds, known: BTreeMap::new(), seen: None, polled: false, reported: None }
+        Self { feeds, known: BTreeMap::new(), last_success: None, polled: false, reported: None }
     }
 
     pub(crate) fn is_awaiting_first_poll(&self) -> bool {
@@ -67,13 +67,13 @@ impl NodeTaints {
         let before = std::mem::take(&mut self.known);
         let (known, event) = match &polled.result {
             Ok(taints) => {
-                self.seen = Some(polled.seen);
+                self.last_success = Some(polled.started);
                 madako_node_taints_timestamp_seconds().set(unix);
                 self.known.clone_from(taints);
                 (true, Event::TaintsKnown { nodes: taints.len() })
             }
             Err(error) => {
-                let age = self.seen.map(|seen| polled.seen.duration_since(seen));
+                let age = self.last_success.map(|last_success| polled.started.duration_since(last_success));
                 let known = age.is_some_and(|age| age <= most);
                 if known {
                     self.known.clone_from(&before);
@@ -102,7 +102,7 @@ async fn poll_taints(api: Arc<dyn Kubernetes>, interval: Duration, polls: Publis
                 .map(|node| (node.name, node.taints))
                 .collect()),
         };
-        polls.publish(Arc::new(TaintsPoll { result, seen: begun }));
+        polls.publish(Arc::new(TaintsPoll { result, started: begun }));
         tokio::time::sleep_until(begun + interval).await;
         within = interval;
     }

@@ -38,8 +38,8 @@ impl EventSink for Events {
 
 /// The requested commits with their times, and the number of commits that remain without an answer.
 #[derive(Default)]
-struct Gate {
-    asked: Vec<(Instant, Mutation)>,
+struct LeaderState {
+    mutations: Vec<(Instant, Mutation)>,
     unanswered: usize,
 }
 
@@ -47,31 +47,31 @@ struct Leader;
 
 impl Actor for Leader {
     type Msg = Envelope<LeaderMessage>;
-    type State = Arc<Mutex<Gate>>;
-    type Arguments = Arc<Mutex<Gate>>;
+    type State = Arc<Mutex<LeaderState>>;
+    type Arguments = Arc<Mutex<LeaderState>>;
 
     async fn pre_start(
         &self,
         _: ActorRef<Self::Msg>,
-        gate: Arc<Mutex<Gate>>,
-    ) -> Result<Arc<Mutex<Gate>>, ActorProcessingErr> {
-        Ok(gate)
+        leader_state: Arc<Mutex<LeaderState>>,
+    ) -> Result<Arc<Mutex<LeaderState>>, ActorProcessingErr> {
+        Ok(leader_state)
     }
 
     async fn handle(
         &self,
         _: ActorRef<Self::Msg>,
         envelope: Envelope<LeaderMessage>,
-        gate: &mut Arc<Mutex<Gate>>,
+        leader_state: &mut Arc<Mutex<LeaderState>>,
     ) -> Result<(), ActorProcessingErr> {
         let LeaderMessage::Commit { mutation, reply, .. } = envelope.open() else {
             panic!("the planner only commits")
         };
-        let mut gate = gate.lock().unwrap();
-        gate.asked.push((Instant::now(), mutation));
-        let unanswered = gate.unanswered > 0;
-        gate.unanswered = gate.unanswered.saturating_sub(1);
-        let revision = 100 + i64::try_from(gate.asked.len()).unwrap();
+        let mut leader_state = leader_state.lock().unwrap();
+        leader_state.mutations.push((Instant::now(), mutation));
+        let unanswered = leader_state.unanswered > 0;
+        leader_state.unanswered = leader_state.unanswered.saturating_sub(1);
+        let revision = 100 + i64::try_from(leader_state.mutations.len()).unwrap();
         let error = CommitError::Unanswered { deadline: COMMIT_DEADLINE };
         let _ = reply.send(if unanswered { Err(error) } else { Ok(Committed { revision }) });
         Ok(())
@@ -81,7 +81,7 @@ impl Actor for Leader {
 struct World {
     site: Site,
     begun: Instant,
-    gate: Arc<Mutex<Gate>>,
+    leader_state: Arc<Mutex<LeaderState>>,
     events: Arc<Events>,
     given: PlannerArguments,
     state: Publisher<Arc<ClusterState>>,
@@ -92,8 +92,8 @@ impl World {
     async fn new() -> Self {
         static WORLDS: AtomicU64 = AtomicU64::new(0);
         let leader = format!("planner-world-{}/leader", WORLDS.fetch_add(1, Ordering::Relaxed));
-        let gate = Arc::new(Mutex::new(Gate::default()));
-        Actor::spawn(Some(leader.clone()), Leader, Arc::clone(&gate)).await.unwrap();
+        let leader_state = Arc::new(Mutex::new(LeaderState::default()));
+        Actor::spawn(Some(leader.clone()), Leader, Arc::clone(&leader_state)).await.unwrap();
         let (state, states) = latest::channel();
         let (observations, observed) = latest::channel();
         let (begun, events) = (Instant::now(), Arc::new(Events::default()));
@@ -111,7 +111,7 @@ impl World {
             begun: watch::channel(true).0,
         };
         let site = Site::new(vec![machine("10.0.0.1", 0, "a"), machine("10.0.0.2", 0, "a")]);
-        Self { site, begun, gate, events, given, state, observations }
+        Self { site, begun, leader_state, events, given, state, observations }
     }
 
     /// A state with all inputs of a plan, and without a cluster. The leader's commits have revisions above 100.
@@ -134,7 +134,7 @@ impl World {
             addresses: Arc::new(addresses.map(str::to_owned).collect()),
             left_out: Vec::new(),
             at: self.given.clock.now(),
-            seen: Instant::now(),
+            received: Instant::now(),
             query: QUERY,
             held: None,
         }));
@@ -171,8 +171,8 @@ async fn the_registry_is_noted_as_silent_since_its_last_answer() {
     tokio::time::sleep(INTERVAL * 2).await;
     world.answer();
     tokio::time::sleep(INTERVAL * 100).await;
-    let gate = world.gate.lock().unwrap();
-    let noted = gate.asked.iter().find_map(|(at, mutation)| match mutation {
+    let leader_state = world.leader_state.lock().unwrap();
+    let noted = leader_state.mutations.iter().find_map(|(at, mutation)| match mutation {
         Mutation::Obstacles { noted, .. } => Some((*at - world.begun, noted[REGISTRY_SILENT].since)),
         _ => None,
     });
@@ -184,13 +184,13 @@ async fn the_registry_is_noted_as_silent_since_its_last_answer() {
 #[tokio::test(start_paused = true)]
 async fn a_commit_of_unknown_outcome_is_tried_again_after_growing_pauses() {
     let world = World::new().await;
-    world.gate.lock().unwrap().unanswered = 3;
+    world.leader_state.lock().unwrap().unanswered = 3;
     world.publish_state(10);
     world.answer();
     world.begin().await;
     tokio::time::sleep(INTERVAL).await;
-    let gate = world.gate.lock().unwrap();
-    let tried: Vec<Duration> = gate.asked.iter().map(|(at, _)| *at - world.begun).collect();
+    let leader_state = world.leader_state.lock().unwrap();
+    let tried: Vec<Duration> = leader_state.mutations.iter().map(|(at, _)| *at - world.begun).collect();
     // The fourth succeeds, and no state shows the cluster yet.
     assert_eq!(tried, [0, 1, 3, 7].map(|pauses| RETRY_FIRST * pauses));
 }

@@ -136,11 +136,11 @@ fn a_machine_that_is_listed_again_counts_once_and_is_reported() {
     let plan = Site::new(machines).plan().unwrap();
     assert_eq!(outcome(&plan).1, ["10.0.0.1"]);
     assert_eq!(plan.duplicates, []);
-    let said: Vec<String> = plan.reasons.iter().map(|reason| reason.why.to_string()).collect();
+    let reasons: Vec<String> = plan.reasons.iter().map(|reason| reason.why.to_string()).collect();
     assert!(
-        said.iter().any(|said| said
+        reasons.iter().any(|reasons| reasons
             == "the list holds the machine s10.0.0.1 2 times with this address; it counts once, as HEALTHY"),
-        "{said:?}"
+        "{reasons:?}"
     );
 }
 
@@ -196,9 +196,9 @@ fn a_node_in_use_is_kept_without_labels_that_kubernetes_does_not_have() {
     assert_eq!(labels["sabakan.cke.cybozu.com/fine"], "yes");
     assert_eq!(labels["topology.kubernetes.io/zone"], "rack-3");
     assert!(!labels.contains_key("cke.cybozu.com/rack") && !labels.contains_key("cke.cybozu.com/role"));
-    let said = reasons_of(&plan.reasons, Action::TaintNodes);
+    let message = reasons_of(&plan.reasons, Action::TaintNodes);
     assert_eq!(
-        said.last().unwrap().why.to_string(),
+        message.last().unwrap().why.to_string(),
         "the node lacks labels that would be invalid: its role \"a/b c\", its rack -3, \
          its label \"foo bar\", the value \"v v\" of its label \"x\""
     );

@@ -44,12 +44,12 @@ fn score_is_explained_by_its_parts() {
     let plan = site.plan().unwrap();
     let chosen = plan.reasons.iter().find(|reason| matches!(reason.why, PlanReason::Chosen(_))).unwrap();
     assert_eq!(chosen.score, Some(1_003));
-    let said = chosen.why.to_string();
+    let text = chosen.why.to_string();
     assert!(
-        said.contains("1000 for 0 such nodes in its rack, 3 for 1001 days until its retire date"),
-        "{said}"
+        text.contains("1000 for 0 such nodes in its rack, 3 for 1001 days until its retire date"),
+        "{text}"
     );
-    assert!(said.ends_with("next was 10.0.0.3 with 1000"), "{said}");
+    assert!(text.ends_with("next was 10.0.0.3 with 1000"), "{text}");
 
     let plan = site.with_cluster(&["10.0.0.1", "10.0.0.2", "10.0.0.3"], &[]).plan().unwrap();
     let parts = plan.reasons.iter().filter_map(|reason| match &reason.why {
@@ -69,12 +69,12 @@ fn promotion_explains_why_no_unused_machine_is_taken() {
     let mut site =
         Site::new(machines).with_constraints(2, 1, 0).with_cluster(&["10.0.0.1"], &["10.0.0.2", "10.0.0.3"]);
     let plan = site.plan().unwrap();
-    let said: Vec<String> = reasons_of(&plan.reasons, Action::IncreaseControlPlane)
+    let reasons: Vec<String> = reasons_of(&plan.reasons, Action::IncreaseControlPlane)
         .iter()
         .map(|reason| reason.why.to_string())
         .collect();
     assert_eq!(
-        said[1],
+        reasons[1],
         "workers beyond minimum-workers are promoted: no healthy machine is available as control plane node \
          (1 of 2): of 3 machines, 3 in the cluster"
     );
@@ -104,7 +104,7 @@ fn every_rule_explains_why_it_did_not_fire() {
     let site = Site::new(["10.0.0.1", "10.0.0.2"].map(|ip| machine(ip, 0, "a")).to_vec())
         .with_cluster(&["10.0.0.1"], &["10.0.0.2"]);
     let plan = site.plan().unwrap();
-    let said: Vec<(Action, String)> =
+    let reasons: Vec<(Action, String)> =
         plan.reasons.iter().map(|reason| (reason.rule, reason.why.to_string())).collect();
     let expected = [
         "there is a cluster already",
@@ -119,7 +119,7 @@ fn every_rule_explains_why_it_did_not_fire() {
     ];
     let expected: Vec<(Action, String)> =
         Action::ALL.iter().copied().zip(expected.map(str::to_owned)).collect();
-    assert_eq!(said, expected);
+    assert_eq!(reasons, expected);
     assert!(plan.reasons.iter().all(|reason| reason.outcome == Outcome::NotFired));
 }
 
@@ -211,8 +211,8 @@ fn an_unused_machine_under_repair_may_be_a_worker_but_no_control_plane_node() {
     assert_eq!(outcome(&plan), (Action::Initialize, vec!["10.0.0.2", "10.0.0.3"], vec!["10.0.0.1"]));
     site.under_repair.insert("10.0.0.2".to_owned());
     let error = site.plan().unwrap_err();
-    let said = "of 3 machines, 1 in the cluster, 2 being repaired or rebooted";
-    assert!(error.message.contains(said), "{}", error.message);
+    let message = "of 3 machines, 1 in the cluster, 2 being repaired or rebooted";
+    assert!(error.message.contains(message), "{}", error.message);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A changed template.
+//! Tests of plans after a change of the template.
 
 use madako_domain::cluster::LABEL_ROLE;
 use madako_domain::machine::{Machine, MachineState};

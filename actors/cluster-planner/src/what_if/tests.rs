@@ -101,7 +101,10 @@ fn selector_without_a_matching_machine_is_reported() {
         unmatched,
         UnmatchedSelectors(vec![MachineSelector::Rack(9), MachineSelector::Role("b".to_owned())])
     );
-    assert_eq!(unmatched.to_string(), "no machine in the list matches rack=9, role=b");
+    assert_eq!(
+        unmatched.to_string(),
+        "no machine in the list matches rack=9, role=b: name an IPv4 address, rack or role of the list"
+    );
 }
 
 /// A cluster of long-retired workers and one healthy control plane node.

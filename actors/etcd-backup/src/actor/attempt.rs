@@ -7,7 +7,7 @@ use madako_domain::canary::{Canary, is_planted};
 use madako_effects::Permits;
 use madako_protocol::actors::{BackupEnd, BackupFailure, Mutation};
 use madako_protocol::backup::{Backup, BackupError};
-use madako_protocol::gate::commit;
+use madako_protocol::leader::commit;
 use time::OffsetDateTime;
 
 use super::BackupsArguments;
@@ -34,8 +34,11 @@ pub(crate) async fn make_backup(attempt: &BackupAttempt) -> BackupEnd {
     let spared = counted.and_then(|file| Path::new(file).file_name()?.to_str());
     let permit = attempt.permits.get().await;
     let schedule = &attempt.given.schedule;
-    let removed =
-        attempt.given.backups.rotate(&permit, Path::new(&schedule.dir), schedule.keep, spared).await;
+    let removed = attempt
+        .given
+        .backups
+        .remove_older_backups(&permit, Path::new(&schedule.dir), schedule.keep, spared)
+        .await;
     BackupEnd { outcome, removed }
 }
 

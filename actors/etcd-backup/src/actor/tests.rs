@@ -86,7 +86,7 @@ impl EtcdBackups for World {
         Ok(EtcdContents { revision: 7, keys: 3, hash: "ab".to_owned() })
     }
 
-    async fn rotate(
+    async fn remove_older_backups(
         &self,
         permit: &Permit,
         _: &Path,

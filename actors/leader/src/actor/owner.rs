@@ -11,7 +11,7 @@ use madako_protocol::store::WatchEvent;
 use ractor::ActorRef;
 use tokio::time::sleep;
 
-use super::placement::{PlacementGate, claim_ownership};
+use super::placement::{PlacementAccess, claim_ownership};
 use super::{LeaderArguments, LeaderState, START_RETRY, madako_placement_owner};
 use crate::limits::CLAIM_RETRY;
 
@@ -37,7 +37,7 @@ impl LeaderState {
             }
             WatchEvent::Interrupted(_) => return,
         }
-        self.settle(myself);
+        self.update_ownership(myself);
     }
 
     pub(super) fn finish_claim(
@@ -51,13 +51,13 @@ impl LeaderState {
             if placement != Ownership::Unknown {
                 self.set_ownership(placement);
             }
-            self.settle(myself);
+            self.update_ownership(myself);
         }
     }
 
     /// Updates the ownership from the owner's key.
-    pub(super) fn settle(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>) {
-        let (Some(gate), Some(epoch)) =
+    pub(super) fn update_ownership(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>) {
+        let (Some(access), Some(epoch)) =
             (&self.given.placement, self.epoch.as_ref().filter(|_| self.reigning))
         else {
             return;
@@ -66,7 +66,7 @@ impl LeaderState {
         if self.is_ahead() {
             return;
         }
-        match ownership::next_step(owner.as_ref(), &gate.prefix, epoch) {
+        match ownership::next_step(owner.as_ref(), &access.prefix, epoch) {
             Step::Settled(settled) => self.set_ownership(settled),
             Step::Claim(_) => self.start_claim(myself),
         }
@@ -74,13 +74,13 @@ impl LeaderState {
 
     /// True if the watch has not yet shown this leader's own claim.
     fn is_ahead(&self) -> bool {
-        let seen = self.owner.as_ref().map_or(0, |(revision, _)| *revision);
-        matches!(self.ownership, Ownership::Ours { revision } if revision > seen)
+        let known_revision = self.owner.as_ref().map_or(0, |(revision, _)| *revision);
+        matches!(self.ownership, Ownership::Ours { revision } if revision > known_revision)
     }
 
     /// Reads the key and claims it if it is free.
     fn start_claim(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>) {
-        let (Some(gate), Some(epoch)) =
+        let (Some(access), Some(epoch)) =
             (&self.given.placement, self.epoch.as_ref().filter(|_| self.reigning))
         else {
             return;
@@ -88,10 +88,10 @@ impl LeaderState {
         if self.claiming.is_some() {
             return;
         }
-        let (given, gate, epoch) = (self.given.clone(), gate.clone(), epoch.clone());
+        let (given, access, epoch) = (self.given.clone(), access.clone(), epoch.clone());
         let leader = myself.clone();
         self.claiming = Some(Task::start(async move {
-            let placement = claim_placement(&gate, &given, &epoch).await;
+            let placement = claim_placement(&access, &given, &epoch).await;
             match placement {
                 Ownership::Ours { .. } => {}
                 // The watch shows this owner and its end; until then no action is needed.
@@ -104,7 +104,7 @@ impl LeaderState {
     }
 
     pub(super) fn set_ownership(&mut self, ownership: Ownership) {
-        let Some(gate) = &self.given.placement else { return };
+        let Some(access) = &self.given.placement else { return };
         if self.ownership == ownership {
             return;
         }
@@ -117,27 +117,27 @@ impl LeaderState {
             }
             Ownership::Ours { .. } | Ownership::Unknown => {}
         }
-        show_ownership(gate, &ownership);
+        show_ownership(access, &ownership);
         self.ownership = ownership;
     }
 }
 
 /// Claims placement; emits an event on failure.
 pub(super) async fn claim_placement(
-    gate: &PlacementGate,
+    access: &PlacementAccess,
     given: &LeaderArguments,
     epoch: &Epoch,
 ) -> Ownership {
-    claim_ownership(gate, epoch).await.unwrap_or_else(|error| {
+    claim_ownership(access, epoch).await.unwrap_or_else(|error| {
         given.events.emit(Event::CommitFailed { what: "claim of placement", why: error.to_string() });
         Ownership::Unknown
     })
 }
 
-pub(super) fn show_ownership(gate: &PlacementGate, ownership: &Ownership) {
+pub(super) fn show_ownership(access: &PlacementAccess, ownership: &Ownership) {
     let ours = matches!(ownership, Ownership::Ours { .. });
     madako_placement_owner().set(f64::from(ours));
-    gate.ownership.send_if_modified(|known| {
+    access.ownership.send_if_modified(|known| {
         let news = known != ownership;
         known.clone_from(ownership);
         news

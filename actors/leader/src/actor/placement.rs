@@ -23,7 +23,7 @@ use crate::limits::MOST_CLAIMS;
 
 /// Ports of a leader whose instance decides about placement.
 #[derive(Clone)]
-pub struct PlacementGate {
+pub struct PlacementAccess {
     /// The store without this instance's prefix.
     pub root: Arc<dyn Store>,
     /// Resources for the evaluation of bindings.
@@ -33,15 +33,20 @@ pub struct PlacementGate {
     pub ownership: watch::Sender<Ownership>,
 }
 
-pub(crate) async fn claim_ownership(gate: &PlacementGate, epoch: &Epoch) -> Result<Ownership, CommitError> {
+pub(crate) async fn claim_ownership(
+    access: &PlacementAccess,
+    epoch: &Epoch,
+) -> Result<Ownership, CommitError> {
     for _ in 0..MOST_CLAIMS {
-        let found = gate.root.list(ownership::KEY).await.map_err(CommitError::Store)?;
-        match ownership::next_step(found.entries.get(ownership::KEY), &gate.prefix, epoch) {
+        let found = access.root.list(ownership::KEY).await.map_err(CommitError::Store)?;
+        match ownership::next_step(found.entries.get(ownership::KEY), &access.prefix, epoch) {
             Step::Settled(settled) => return Ok(settled),
             Step::Claim(transaction) => {
-                match gate.root.commit(transaction).await.map_err(CommitError::Store)? {
+                match access.root.commit(transaction).await.map_err(CommitError::Store)? {
                     Outcome::Committed { revision } => return Ok(Ownership::Ours { revision }),
-                    Outcome::Refused { failed } if failed.contains(&ownership_fence(&gate.prefix, epoch)) => {
+                    Outcome::Refused { failed }
+                        if failed.contains(&ownership_fence(&access.prefix, epoch)) =>
+                    {
                         break;
                     }
                     // Another client wrote the key in the meantime: read it again.

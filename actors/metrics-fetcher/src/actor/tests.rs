@@ -95,7 +95,7 @@ impl Objects for FakeObjects {
         unreachable!("the fetcher follows everything")
     }
 
-    fn unread(&self, _: &ObjectKey) -> Option<UnreadResource> {
+    fn unread_resource(&self, _: &ObjectKey) -> Option<UnreadResource> {
         None
     }
 

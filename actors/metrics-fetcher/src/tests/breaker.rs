@@ -1,7 +1,7 @@
 use crate::breaker::Breaker;
 
 /// For each round, whether a provider that always fails is fetched.
-fn asked(breaker: &mut Breaker, rounds: usize) -> Vec<bool> {
+fn requested(breaker: &mut Breaker, rounds: usize) -> Vec<bool> {
     let round = |_| {
         let asks = breaker.begin_round();
         if asks {
@@ -16,9 +16,9 @@ fn asked(breaker: &mut Breaker, rounds: usize) -> Vec<bool> {
 fn failing_provider_is_asked_in_fewer_passes_but_at_least_in_every_fourth() {
     let mut breaker = Breaker::default();
     let expected = "yyy.y...y...y...y";
-    let asked: String =
-        asked(&mut breaker, expected.len()).into_iter().map(|y| if y { 'y' } else { '.' }).collect();
-    assert_eq!(asked, expected);
+    let requested: String =
+        requested(&mut breaker, expected.len()).into_iter().map(|y| if y { 'y' } else { '.' }).collect();
+    assert_eq!(requested, expected);
 }
 
 #[test]

@@ -106,8 +106,8 @@ fn hanging_providers_delay_no_other_namespace() {
             assert!(world.answered.contains_key(&of("good", "new")), "it was not asked at once");
         }
     }
-    let asked: BTreeSet<&MetricKey> = world.answered.keys().collect();
-    assert_eq!(asked.len(), 3);
+    let requested: BTreeSet<&MetricKey> = world.answered.keys().collect();
+    assert_eq!(requested.len(), 3);
 }
 
 #[test]

@@ -235,19 +235,19 @@ impl World {
         assert_eq!(observed.revision, self.bench.store.revision);
         let now = self.bench.now();
         self.bench.schedule.begin_round(now);
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         loop {
             let fetches = self.bench.start();
             if fetches.is_empty() {
                 break;
             }
             for fetch in fetches {
-                asked.extend(fetch.names.iter().map(|name| (fetch.provider.clone(), name.clone())));
+                requested.extend(fetch.names.iter().map(|name| (fetch.provider.clone(), name.clone())));
                 self.bench.answer(&fetch, |_| Ok(0.5));
             }
         }
-        asked.sort();
-        assert_eq!(asked, sources.into_iter().collect::<Vec<_>>(), "each exactly once");
+        requested.sort();
+        assert_eq!(requested, sources.into_iter().collect::<Vec<_>>(), "each exactly once");
     }
 }
 
@@ -270,9 +270,9 @@ proptest! {
             for step in &steps {
                 world.take(step);
             }
-            let asked: Vec<(u64, BTreeSet<String>)> =
+            let requested: Vec<(u64, BTreeSet<String>)> =
                 world.running.iter().map(|fetch| (fetch.id, fetch.names.clone())).collect();
-            (world.bench.observed(), asked)
+            (world.bench.observed(), requested)
         };
         prop_assert_eq!(run(), run());
     }

@@ -126,9 +126,9 @@ fn each_distinct_metric_is_fetched_once_a_metrics_round() {
     bench.put(objects);
     for round in 0..3 {
         let fetches = if round == 0 { bench.start() } else { bench.round() };
-        let asked: Vec<(Option<&str>, usize)> =
+        let requested: Vec<(Option<&str>, usize)> =
             fetches.iter().map(|fetch| (fetch.provider.namespace.as_deref(), fetch.names.len())).collect();
-        assert_eq!(asked, vec![(None, 50), (Some("n"), 1)], "round {round}");
+        assert_eq!(requested, vec![(None, 50), (Some("n"), 1)], "round {round}");
         for fetch in &fetches {
             bench.answer(fetch, |_| Ok(0.5));
         }
@@ -344,16 +344,16 @@ fn after_a_changed_definition_a_failure_keeps_only_applicable_values() {
 #[test]
 fn provider_that_is_down_is_asked_seldom_but_immediately_for_new_metrics() {
     let mut bench = Bench::with(&["a"]);
-    let mut asked = String::new();
+    let mut text = String::new();
     for _ in 0..12 {
         let fetches = bench.round();
-        asked.push(if fetches.is_empty() { '.' } else { 'y' });
+        text.push(if fetches.is_empty() { '.' } else { 'y' });
         for fetch in fetches {
             bench.answer(&fetch, |_| Err(down()));
         }
         bench.seconds += 15;
     }
-    assert_eq!(asked, "yyy.y...y...");
+    assert_eq!(text, "yyy.y...y...");
     let provider = crate::catalog::ProviderKey { namespace: None, name: "p".to_owned() };
     assert_eq!(
         bench.schedule.take_notices(),
@@ -419,7 +419,7 @@ fn concurrent_fetches_are_limited_and_each_provider_has_its_turn() {
         objects.push(cluster("n", &name, &[reference(&name, false)]));
     }
     bench.put(objects);
-    let mut asked = Vec::new();
+    let mut requested = Vec::new();
     let mut running = bench.start();
     while let Some(fetch) = (!running.is_empty()).then(|| running.remove(0)) {
         assert!(running.len() < SETTINGS.at_once);
@@ -427,14 +427,14 @@ fn concurrent_fetches_are_limited_and_each_provider_has_its_turn() {
         let now = bench.now();
         bench.schedule.begin_round(now);
         bench.answer(&fetch, |_| Ok(1.0));
-        asked.push(fetch.provider.name.clone());
+        requested.push(fetch.provider.name.clone());
         running.extend(bench.start());
-        if asked.len() == 10 {
+        if requested.len() == 10 {
             break;
         }
     }
-    let distinct: std::collections::BTreeSet<_> = asked.iter().collect();
-    assert_eq!(distinct.len(), 10, "{asked:?}");
+    let distinct: std::collections::BTreeSet<_> = requested.iter().collect();
+    assert_eq!(distinct.len(), 10, "{requested:?}");
 }
 
 #[test]

@@ -26,6 +26,8 @@ struct World {
     attempts: AtomicU64,
     targets: Mutex<Vec<Option<String>>>,
     broken: Notify,
+    /// Attempts to connect do not end.
+    hangs: AtomicBool,
     /// Each connection breaks at once.
     breaks: AtomicBool,
     release: Notify,
@@ -63,6 +65,9 @@ impl NodeDriver for Driver {
         if let Some(name) = self.0.pinned_meanwhile.lock().unwrap().take() {
             let state = self.0.state.lock().unwrap();
             state.as_ref().unwrap().publish(state_with(Some((&name, ""))));
+        }
+        if self.0.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
         }
         match self.0.refuses.lock().unwrap().clone() {
             Some(error) => Err(error),
@@ -173,7 +178,7 @@ async fn site(pinned: Option<(&str, &str)>, serial: &str, policy: HostKeyPolicy)
         user: "u".to_owned(),
         serial: serial.to_owned(),
         host_keys: policy,
-        gate: Some(PinnedKeyWriter { leader, epoch: 7 }),
+        key_writer: Some(PinnedKeyWriter { leader, epoch: 7 }),
         driver: Arc::new(Driver(Arc::clone(&world))),
         state,
         seed: 1,
@@ -285,6 +290,20 @@ async fn requests_to_an_unreachable_node_fail_immediately_until_it_is_reachable(
     *site.world.refuses.lock().unwrap() = None;
     site.count(|world| &world.attempts, 6).await;
     site.observe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_of_a_dead_node_do_not_wait_for_another_attempt_to_reach_it() {
+    let site = site(None, "", HostKeyPolicy::Any).await;
+    site.observe().await.unwrap();
+    *site.world.refuses.lock().unwrap() = Some(unreachable());
+    site.world.broken.notify_one();
+    site.count(|world| &world.attempts, 2).await;
+    site.world.hangs.store(true, Ordering::SeqCst);
+    site.count(|world| &world.attempts, 3).await;
+    let begun = Moment::now();
+    assert_eq!(site.observe().await, Err(unreachable()));
+    assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,9 @@
 //! Collects the states of all nodes and of etcd for one reconcile pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::certificate::Validity;
 use madako_domain::cluster::Cluster;
 use madako_domain::component::Component;
@@ -30,7 +31,8 @@ use crate::kubernetes::objects::decide::compared_objects;
 use crate::kubernetes::objects::static_resources::{DnsImages, static_resources};
 use crate::kubernetes::objects::webhooks::{needed_certificate, present_certificate};
 use crate::limits::{
-    ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD, MOST_CHECKS, MOST_READS, OBJECTS_DEADLINE,
+    ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD, GATE_CHECKS, GATE_PAUSE, MOST_CHECKS,
+    MOST_READS, OBJECTS_DEADLINE,
 };
 
 /// The answer of a node, with its address.
@@ -48,6 +50,10 @@ pub(crate) struct FleetQuestion {
     asks_authorities: bool,
     /// Ask the components of Kubernetes, too.
     asks_kubernetes: bool,
+    /// Addresses of the API servers that have passed the gate since their start. `None`: one check is enough for each.
+    passed: Option<BTreeSet<String>>,
+    /// The nodes of the present wave of kubelets: addresses and names.
+    watched: Vec<(String, String)>,
     objects: ObjectsToRead,
 }
 
@@ -78,11 +84,14 @@ impl ObjectsToRead {
 }
 
 impl FleetQuestion {
-    /// `seen`: data of etcd were seen before. `refused`: the authorities issued no certificates when they were last asked.
-    pub(super) fn new(inputs: &Inputs, seen: bool, refused: bool) -> Self {
+    /// `had_data`: data of etcd were seen before. `refused`: the authorities issued no certificates when they were last asked.
+    /// `passed`: the API servers that have passed the gate since their start.
+    pub(super) fn new(inputs: &Inputs, had_data: bool, refused: bool, passed: BTreeSet<String>) -> Self {
         let user = inputs.kubernetes.is_some().then_some(&*inputs.resources);
         let question = Self::from_state(&inputs.cluster, &inputs.options, &inputs.state, user);
-        Self { bootstrapped: question.bootstrapped || seen, asks_authorities: refused, ..question }
+        let bootstrapped = question.bootstrapped || had_data;
+        let watched = watched_kubelets(&inputs.cluster, &inputs.state);
+        Self { bootstrapped, asks_authorities: refused, passed: Some(passed), watched, ..question }
     }
 
     /// `user` are the user-defined resources; `None`: Kubernetes is left to CKE.
@@ -101,7 +110,22 @@ impl FleetQuestion {
                 && !state.repair.records.known.contains_key(&FIRST_RECORD),
             asks_authorities: false,
             asks_kubernetes: user.is_some(),
+            passed: None,
+            watched: Vec::new(),
             objects: user.map(|user| ObjectsToRead::new(cluster, user)).unwrap_or_default(),
+        }
+    }
+
+    /// The objects of Kubernetes that are read.
+    pub(super) fn object_keys(&self) -> BTreeSet<ResourceKey> {
+        let ObjectsToRead { resources, certified, compared } = &self.objects;
+        resources.iter().chain(certified).chain(compared).map(|object| object.key.clone()).collect()
+    }
+
+    pub(super) fn leave_out(&mut self, left_out: &BTreeSet<ResourceKey>) {
+        let ObjectsToRead { resources, certified, compared } = &mut self.objects;
+        for objects in [resources, certified, compared] {
+            objects.retain(|object| !left_out.contains(&object.key));
         }
     }
 
@@ -125,8 +149,8 @@ impl FleetQuestion {
             let address = address.clone();
             running.spawn(async move { (address, state.await) });
         }
-        let asked = self.asks_authorities.then(|| Arc::clone(&ports.authorities));
-        let ready = async move { Some(asked?.ready().await.map_err(|error| error.to_string())) };
+        let authorities = self.asks_authorities.then(|| Arc::clone(&ports.authorities));
+        let ready = async move { Some(authorities?.ready().await.map_err(|error| error.to_string())) };
         let (ready, mut collected) = tokio::join!(ready, self.read(running, ports));
         collected.authorities = collected.authorities.or(ready);
         collected
@@ -156,59 +180,116 @@ impl FleetQuestion {
             }
         }
         let kubernetes = match self.asks_kubernetes {
-            true => Some(ask_components(&ports.components, &ports.authorities, &nodes, &self.objects).await),
+            true => Some(self.ask_components(&ports, &nodes).await),
             false => None,
         };
         Collected { nodes, errors, asked_etcd, etcd, authorities, kubernetes }
     }
+
+    /// Asks all components that run, then an API server that is healthy.
+    async fn ask_components(
+        &self,
+        ports: &RunnerPorts,
+        nodes: &BTreeMap<String, NodeStatus>,
+    ) -> KubernetesAnswers {
+        let RunnerPorts { components, authorities, .. } = ports;
+        let mut answers = KubernetesAnswers {
+            health: self.check_health(components, nodes).await,
+            ..KubernetesAnswers::default()
+        };
+        let serves = |address: &&String| answers.is_healthy(Component::ApiServer, address);
+        let servers: Vec<String> = answers.health.keys().filter(serves).cloned().collect();
+        if servers.is_empty() {
+            return answers;
+        }
+        let [of_managers, of_schedulers] = [Component::ControllerManager, Component::Scheduler];
+        let (objects, manager, scheduler, restarted) = tokio::join!(
+            ask_objects(components, authorities, &servers, &self.objects),
+            components.leader(of_managers, &servers),
+            components.leader(of_schedulers, &servers),
+            self.find_restarted(components, &servers, nodes),
+        );
+        answers.restarted = restarted;
+        let names = |nodes: &Vec<NodeObject>| nodes.iter().map(|node| node.name.clone()).collect();
+        answers.registered = objects.nodes.as_ref().map(names);
+        answers.objects = Some(objects);
+        let leaders = [(of_managers, manager), (of_schedulers, scheduler)];
+        // Without the leader, the order of restarts is that of the configuration.
+        let known = leaders.into_iter().filter_map(|(component, holder)| Some((component, holder.ok()??)));
+        answers.leaders.extend(known);
+        answers
+    }
+
+    /// The containers that restarted with the kubelets of the present wave, whose starts the nodes report.
+    async fn find_restarted(
+        &self,
+        components: &Arc<dyn Components>,
+        servers: &[String],
+        nodes: &BTreeMap<String, NodeStatus>,
+    ) -> BTreeMap<String, Result<Vec<String>, String>> {
+        let mut found = BTreeMap::new();
+        for (address, name) in &self.watched {
+            let kubelet = nodes.get(address).and_then(|node| node.own_container(Component::Kubelet));
+            let Some(since) = kubelet.and_then(|kubelet| kubelet.started_at) else { continue };
+            let restarted = components.restarted_containers(servers, name, since).await;
+            found.insert(address.clone(), restarted.map_err(|error| error.to_string()));
+        }
+        found
+    }
+
+    /// The health of all components that run. An API server that has not passed the gate is healthy when it passes it.
+    async fn check_health(
+        &self,
+        components: &Arc<dyn Components>,
+        nodes: &BTreeMap<String, NodeStatus>,
+    ) -> ComponentHealth {
+        let places = Arc::new(Semaphore::new(MOST_CHECKS));
+        let mut running = JoinSet::new();
+        for (address, node) in nodes.iter().filter(|(_, node)| node.reachable) {
+            for component in Component::ALL.into_iter().filter(|component| node.runs(*component)) {
+                let (components, places, address) =
+                    (Arc::clone(components), Arc::clone(&places), address.clone());
+                let is_new = component == Component::ApiServer
+                    && self.passed.as_ref().is_some_and(|passed| !passed.contains(&address));
+                let is_through_rivers =
+                    component == Component::ApiServer && is_planted(Canary::GateAsksThroughRivers);
+                let checks = if is_new && !is_through_rivers { GATE_CHECKS } else { 1 };
+                let mut others =
+                    nodes.iter().filter(|(other, node)| **other != address && node.runs(component));
+                let asked = others.next().filter(|_| is_through_rivers).map_or(&address, |(other, _)| other);
+                let asked = asked.clone();
+                running.spawn(async move {
+                    // The semaphore is never closed.
+                    let _place = places.acquire().await;
+                    let checked = check_repeatedly(checks, || components.check(component, &asked)).await;
+                    (address, component, checked.map_err(|error| error.to_string()))
+                });
+            }
+        }
+        let mut health = ComponentHealth::new();
+        while let Some(joined) = running.join_next().await {
+            // A check that ended early leaves its component without an answer.
+            let Ok((address, component, checked)) = joined else { continue };
+            health.entry(address).or_default().insert(component, checked);
+        }
+        health
+    }
 }
 
-/// Asks all components that run, then an API server that is healthy.
-async fn ask_components(
-    components: &Arc<dyn Components>,
-    authorities: &Arc<dyn Authorities>,
-    nodes: &BTreeMap<String, NodeStatus>,
-    objects: &ObjectsToRead,
-) -> KubernetesAnswers {
-    let places = Arc::new(Semaphore::new(MOST_CHECKS));
-    let mut running = JoinSet::new();
-    for (address, node) in nodes.iter().filter(|(_, node)| node.reachable) {
-        for component in Component::ALL.into_iter().filter(|component| node.runs(*component)) {
-            let (components, places, address) =
-                (Arc::clone(components), Arc::clone(&places), address.clone());
-            running.spawn(async move {
-                // The semaphore is never closed.
-                let _place = places.acquire().await;
-                let checked = components.check(component, &address).await;
-                (address, component, checked.map_err(|error| error.to_string()))
-            });
-        }
+/// The health of components, by the addresses of their nodes.
+type ComponentHealth = BTreeMap<String, BTreeMap<Component, Result<(), String>>>;
+
+/// Checks so many times with a pause between two checks, up to the first failure.
+async fn check_repeatedly<E, F>(checks: u32, check: impl Fn() -> F) -> Result<(), E>
+where
+    F: Future<Output = Result<(), E>>,
+{
+    check().await?;
+    for _ in 1..checks {
+        sleep(GATE_PAUSE).await;
+        check().await?;
     }
-    let mut answers = KubernetesAnswers::default();
-    while let Some(joined) = running.join_next().await {
-        // A check that ended early leaves its component without an answer.
-        let Ok((address, component, checked)) = joined else { continue };
-        answers.health.entry(address).or_default().insert(component, checked);
-    }
-    let serves = |address: &&String| answers.is_healthy(Component::ApiServer, address);
-    let servers: Vec<String> = answers.health.keys().filter(serves).cloned().collect();
-    if servers.is_empty() {
-        return answers;
-    }
-    let [of_managers, of_schedulers] = [Component::ControllerManager, Component::Scheduler];
-    let (objects, manager, scheduler) = tokio::join!(
-        ask_objects(components, authorities, &servers, objects),
-        components.leader(of_managers, &servers),
-        components.leader(of_schedulers, &servers),
-    );
-    let names = |nodes: &Vec<NodeObject>| nodes.iter().map(|node| node.name.clone()).collect();
-    answers.registered = objects.nodes.as_ref().map(names);
-    answers.objects = Some(objects);
-    let leaders = [(of_managers, manager), (of_schedulers, scheduler)];
-    // Without the leader, the order of restarts is that of the configuration.
-    let known = leaders.into_iter().filter_map(|(component, holder)| Some((component, holder.ok()??)));
-    answers.leaders.extend(known);
-    answers
+    Ok(())
 }
 
 enum ObjectAnswer {
@@ -224,7 +305,7 @@ async fn ask_objects(
     components: &Arc<dyn Components>,
     authorities: &Arc<dyn Authorities>,
     servers: &[String],
-    asked: &ObjectsToRead,
+    wanted: &ObjectsToRead,
 ) -> ObjectAnswers {
     let (places, servers) = (Arc::new(Semaphore::new(MOST_READS)), Arc::new(servers.to_vec()));
     let mut running: JoinSet<ObjectAnswer> = JoinSet::new();
@@ -238,7 +319,7 @@ async fn ask_objects(
     }
     let (for_nodes, of_nodes, _) = shared();
     running.spawn(async move { ObjectAnswer::Nodes(for_nodes.read_node_objects(&of_nodes).await.ok()) });
-    for object in asked.resources.iter().cloned() {
+    for object in wanted.resources.iter().cloned() {
         let (components, servers, places) = shared();
         running.spawn(async move {
             // The semaphore is never closed.
@@ -247,7 +328,7 @@ async fn ask_objects(
             ObjectAnswer::Resource(object.key, found)
         });
     }
-    for object in asked.certified.iter().cloned() {
+    for object in wanted.certified.iter().cloned() {
         let ((components, servers, places), authorities) = (shared(), Arc::clone(authorities));
         running.spawn(async move {
             let _place = places.acquire().await;
@@ -258,7 +339,7 @@ async fn ask_objects(
             ObjectAnswer::Certified(object.key, annotations_of(found), validity)
         });
     }
-    for object in asked.compared.iter().cloned() {
+    for object in wanted.compared.iter().cloned() {
         let (components, servers, places) = shared();
         running.spawn(async move {
             let _place = places.acquire().await;
@@ -299,6 +380,15 @@ fn annotations_of(found: FoundObject<Content>) -> FoundObject<Annotations> {
         FoundObject::KindUnknown => FoundObject::KindUnknown,
         FoundObject::Unread(why) => FoundObject::Unread(why),
     }
+}
+
+/// The nodes whose kubelets the present wave has restarted.
+fn watched_kubelets(cluster: &Cluster, state: &ClusterState) -> Vec<(String, String)> {
+    let Some(rollout) = state.rollout.as_deref() else { return Vec::new() };
+    let is_watched =
+        |address: &str| rollout.watched.get(address).is_some_and(|of| of == Component::Kubelet.name());
+    let watched = cluster.nodes.iter().filter(|node| is_watched(&node.address));
+    watched.map(|node| (node.address.clone(), node.name().to_owned())).collect()
 }
 
 /// True if a node has data of etcd, or the mark of a member.
@@ -376,7 +466,24 @@ pub(crate) fn fleet_status(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_gate_is_three_checks_a_second_apart() {
+        for (answers, expected, seconds) in [
+            (vec![Ok(()); 3], Ok(()), 2),
+            (vec![Err("starts")], Err("starts"), 0),
+            (vec![Ok(()), Ok(()), Err("ends")], Err("ends"), 2),
+        ] {
+            let left = RefCell::new(answers.into_iter());
+            let began = Instant::now();
+            let passed =
+                check_repeatedly(GATE_CHECKS, || std::future::ready(left.borrow_mut().next().unwrap())).await;
+            assert_eq!((passed, began.elapsed().as_secs(), left.borrow().len()), (expected, seconds, 0));
+        }
+    }
 
     fn question(may_have_data: bool, bootstrapped: bool) -> FleetQuestion {
         let control_plane = vec!["a".to_owned(), "b".to_owned()];
@@ -389,6 +496,8 @@ mod tests {
             may_have_data,
             asks_authorities: false,
             asks_kubernetes: false,
+            passed: None,
+            watched: Vec::new(),
             objects: ObjectsToRead::default(),
         }
     }

@@ -20,7 +20,7 @@ use super::wave_watch::WaveWatch;
 use super::{Inputs, RunnerState, madako_operations_decide_seconds};
 use crate::images::with_images;
 use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore};
-use crate::kubernetes::minor_upgrade::request_drains;
+use crate::kubernetes::minor_upgrade::{emptied_nodes, request_drains};
 use crate::kubernetes::rollout::{is_rolled_out, watched_state};
 use crate::kubernetes::row;
 use crate::limits::API_SETTLED;
@@ -137,9 +137,11 @@ impl RunnerState {
         let nodes = answers.and_then(|objects| objects.nodes.as_ref());
         let ready: Option<BTreeSet<String>> = nodes
             .map(|nodes| nodes.iter().filter(|node| node.is_ready).map(|node| node.name.clone()).collect());
+        let emptied = emptied_nodes(input.settings.minor_upgrade, part.reboots);
         let watched = input.cluster.nodes.iter().filter_map(|node| {
             let component: Component = rollout.watched.get(&node.address)?.parse().ok()?;
-            let state = watched_state(&wanted, &status, ready.as_ref(), (component, node));
+            let may_restart = emptied.as_ref().is_none_or(|emptied| emptied.contains(&node.address));
+            let state = watched_state(&wanted, &status, ready.as_ref(), (component, node), may_restart);
             Some((node.address.clone(), state))
         });
         let states = watched.collect();

@@ -57,7 +57,7 @@ pub(super) struct Basis {
     pub(super) cluster: Arc<Cluster>,
     pub(super) options: Arc<ContainerOptions>,
     /// The control plane nodes whose members may be asked.
-    pub(super) asked: Vec<String>,
+    pub(super) askable_nodes: Vec<String>,
     /// Certificates on the targets before the operation: by address, then by the name of the file.
     pub(super) certificates: Arc<BTreeMap<String, BTreeMap<String, NodeCertificate>>>,
     /// The options for Kubernetes; `None`: Kubernetes is left to CKE, or they cannot be used.
@@ -74,7 +74,8 @@ pub(super) struct Basis {
 impl Basis {
     /// Members to ask, without those that are older than a restore. The targets of the operation have new members.
     fn members_to_ask(&self, members: &[String], targets: &[String]) -> Vec<String> {
-        let may_be_asked = |address: &&String| self.asked.contains(address) || targets.contains(address);
+        let may_be_asked =
+            |address: &&String| self.askable_nodes.contains(address) || targets.contains(address);
         members.iter().filter(may_be_asked).cloned().collect()
     }
 }
@@ -132,15 +133,15 @@ impl Executor {
         basis: &Basis,
     ) -> Result<(), Failure> {
         if let Command::Kubernetes(command) = command {
-            self.refuse_gap(operation, command, basis).await?;
+            self.refuse_api_gap(operation, command, basis).await?;
             return self.refuse_skew(operation, command, basis).await;
         }
-        let is_exempt = operation.asked || is_planted(Canary::QuorumUnchecked);
+        let is_exempt = operation.is_requested || is_planted(Canary::QuorumUnchecked);
         if is_exempt || !command.may_lose_members() {
             return Ok(());
         }
         // Members whose state is unknown count as not in sync: without an answer, none may be lost.
-        let status = self.etcd.status(&basis.asked).await?;
+        let status = self.etcd.status(&basis.askable_nodes).await?;
         match check_quorum(&status.members, &command.member_loss(&operation.targets, &status.members)) {
             Some(violation) => Err(violation.to_string().into()),
             None => Ok(()),
@@ -149,7 +150,7 @@ impl Executor {
 
     async fn run(&self, operation: &Operation, command: &Command, basis: &Basis) -> Result<(), Failure> {
         let targets = &operation.targets;
-        let control_plane = &basis.asked;
+        let control_plane = &basis.askable_nodes;
         match command {
             Command::Kubernetes(command) => Box::pin(self.run_kubernetes(operation, command, basis)).await,
             Command::Object(command) => Box::pin(self.run_on_objects(command, basis)).await,
@@ -282,7 +283,7 @@ impl Executor {
         for address in targets {
             let (executor, address, action) = (self.clone(), address.clone(), action(address));
             running.spawn(async move {
-                let result = executor.act(&address, action).await;
+                let result = executor.act_on_node(&address, action).await;
                 (address, result)
             });
         }
@@ -304,7 +305,7 @@ impl Executor {
     }
 
     /// Acts on a node, and asks for another permit if the first one ended before the action began.
-    pub(super) async fn act(&self, address: &str, action: NodeAction) -> Result<String, NodeError> {
+    pub(super) async fn act_on_node(&self, address: &str, action: NodeAction) -> Result<String, NodeError> {
         let gone = |why: &str| NodeError::Unreachable { address: address.to_owned(), why: why.to_owned() };
         loop {
             let permit = self.permits.get().await;
@@ -334,7 +335,7 @@ impl Executor {
             Some(version) => version,
             None => {
                 let action = NodeAction::ImageVersion { image: image.to_owned(), program: None, pull: true };
-                let output = self.act(target, action).await.map_err(|error| Failure {
+                let output = self.act_on_node(target, action).await.map_err(|error| Failure {
                     nodes: BTreeSet::from([target.to_owned()]),
                     why: error.to_string(),
                     is_hold: false,

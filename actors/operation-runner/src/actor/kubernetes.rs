@@ -50,7 +50,7 @@ impl From<KubernetesError> for Failure {
 
 impl Executor {
     /// I13, evaluated on the present API servers before each command that may end one.
-    pub(super) async fn refuse_gap(
+    pub(super) async fn refuse_api_gap(
         &self,
         operation: &Operation,
         command: &Command,
@@ -165,7 +165,7 @@ impl Executor {
             return Ok(version);
         }
         let failed = |why: String| Failure { nodes: BTreeSet::from([node.to_owned()]), why, is_hold: false };
-        let output = self.act(node, version_question(image)).await;
+        let output = self.act_on_node(node, version_question(image)).await;
         let output = output.map_err(|error| failed(error.to_string()))?;
         let version = KubernetesVersion::from_output(&output).ok_or_else(|| {
             failed(format!("the image {image} names no version of Kubernetes: {output:.100}"))

@@ -56,7 +56,7 @@ impl Executor {
         action: impl Fn(&str) -> NodeAction,
     ) -> Result<(), Failure> {
         for address in targets {
-            match self.act(address, action(address)).await {
+            match self.act_on_node(address, action(address)).await {
                 Ok(_) => {}
                 Err(error @ NodeError::Snapshot { .. }) => return Err(restore_failure(error.to_string())),
                 Err(error) => {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use madako_domain::certificate::Validity;
 use madako_domain::cluster::Node;
 use madako_domain::component::Component;
 use madako_domain::node_status::EtcdStatus;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 use super::{Inputs, RunnerState};
 use crate::certificates;
 use crate::held::Reason;
-use crate::kubernetes::certificates::unreadable_certificates;
+use crate::kubernetes::certificates::{unreadable_certificates, validities_in_use};
 use crate::page::{HeldPage, Mode, NodePage, OpsPage, RunningCommandPage};
 
 /// Addresses of the cluster's nodes that the last collection did not reach.
@@ -159,10 +160,10 @@ impl RunnerState {
     }
 
     /// Emits the held operations, if they differ from those of the last event.
-    fn report_held(&mut self, said: Vec<String>) {
-        if said != self.held {
-            self.given.events.emit(Event::OperationsHeld { held: said.clone() });
-            self.held = said;
+    fn report_held(&mut self, held: Vec<String>) {
+        if held != self.held {
+            self.given.events.emit(Event::OperationsHeld { held: held.clone() });
+            self.held = held;
         }
     }
 }
@@ -187,13 +188,18 @@ fn count_members(inputs: &Inputs, etcd: Option<&EtcdStatus>) -> Vec<&'static str
     ETCD_FAULTS.into_iter().zip(is_so).filter_map(|(fault, is_so)| is_so.then_some(fault)).collect()
 }
 
-/// Shows the earliest end of the certificates of etcd, and how many nodes have unreadable certificates of etcd, or of
-/// Kubernetes unless it is left to CKE.
+/// Shows the earliest end of the certificates, and how many nodes have unreadable certificates: of etcd, and of Kubernetes unless
+/// it is left to CKE.
 fn show_certificates(inputs: &Inputs, collected: &Collected) {
-    let nodes = || inputs.cluster.control_plane().filter_map(|node| collected.nodes.get(&node.address));
-    let validities = nodes().flat_map(|node| node.etcd_certificates.values()).filter_map(|it| it.validity);
-    let end = validities.map(|validity| validity.to.unix_timestamp()).min().unwrap_or(0);
-    super::madako_etcd_certificates_end_timestamp_seconds().set(end as f64);
+    let control_plane = inputs.cluster.control_plane();
+    let of_etcd = control_plane.filter_map(|node| collected.nodes.get(&node.address));
+    let of_etcd = of_etcd.flat_map(|node| node.etcd_certificates.values()).filter_map(|it| it.validity);
+    let of_etcd = earliest_end(of_etcd);
+    super::madako_certificates_end_timestamp_seconds("etcd").set(of_etcd as f64);
+    let of_kubernetes = inputs.cluster.nodes.iter().filter(|_| inputs.kubernetes.is_some());
+    let of_kubernetes = of_kubernetes.filter_map(|node| collected.nodes.get(&node.address));
+    let of_kubernetes = earliest_end(of_kubernetes.flat_map(validities_in_use));
+    super::madako_certificates_end_timestamp_seconds("kubernetes").set(of_kubernetes as f64);
     let is_unreadable = |node: &&Node| {
         let Some(status) = collected.nodes.get(&node.address) else { return false };
         let of_etcd = node.control_plane && certificates::unreadable_certificates(status).next().is_some();
@@ -202,4 +208,9 @@ fn show_certificates(inputs: &Inputs, collected: &Collected) {
     };
     let unreadable = inputs.cluster.nodes.iter().filter(is_unreadable).count();
     super::madako_nodes_with_unreadable_certificates().set(unreadable as f64);
+}
+
+/// Unix time; 0 if there is none.
+fn earliest_end(validities: impl Iterator<Item = Validity>) -> i64 {
+    validities.map(|validity| validity.to.unix_timestamp()).min().unwrap_or(0)
 }

@@ -19,6 +19,7 @@ use madako_protocol::kubernetes_secrets::{EncryptionKeyChange, KubernetesSecretE
 use madako_protocol::objects::Objects;
 use madako_protocol::permit::Permit;
 use madako_protocol::secret::Secret;
+use time::OffsetDateTime;
 
 use super::execute::Basis;
 use super::*;
@@ -167,6 +168,15 @@ impl Components for Servers {
         panic!("no lease is read")
     }
 
+    async fn restarted_containers(
+        &self,
+        _: &[String],
+        _: &str,
+        _: OffsetDateTime,
+    ) -> Result<Vec<String>, KubernetesError> {
+        panic!("no pod is read")
+    }
+
     async fn add_taints(
         &self,
         _: &Permit,
@@ -233,7 +243,7 @@ async fn failure_with_images(
     let basis = Basis {
         cluster: Arc::new(Cluster { nodes, ..Cluster::default() }),
         options: Arc::new(options),
-        asked: Vec::new(),
+        askable_nodes: Vec::new(),
         certificates: Arc::default(),
         kubernetes: Some(Arc::new(KubernetesOptions::read(&RawJson::default()).unwrap())),
         kubelets: Arc::default(),
@@ -290,9 +300,9 @@ async fn commands_that_lose_no_member_need_no_answer_of_etcd() {
 async fn an_asked_restart_is_exempt_from_the_invariant() {
     let stop = Command::StopContainer(Container::Etcd);
     let operation = single_command_operation(OperationName::EtcdRestart, vec!["a".to_owned()], stop);
-    let asked = Operation { asked: true, ..operation };
+    let requested = Operation { is_requested: true, ..operation };
     let out_of_sync = members([Some(true), Some(false), Some(false)]);
-    assert_eq!(failure(asked, out_of_sync).await, "it waits for a permit");
+    assert_eq!(failure(requested, out_of_sync).await, "it waits for a permit");
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::execute::Basis;
+use super::rest::KeptAnswers;
 use super::{
     Inputs, RunnerState, collect, madako_operation_command_seconds, madako_operations_total, objects,
 };
@@ -177,7 +178,9 @@ impl RunnerState {
         ) {
             self.serving_since.retain(|address, _| !step.operation.targets.contains(address));
         }
-        // The collection before an effect does not describe the nodes after it, nor does its decision.
+        // The collection before an effect does not describe the nodes after it, nor does its decision; the next one reads all
+        // objects.
+        self.kept = KeptAnswers::default();
         self.forget_object(command, failure.is_none());
         if let Some(decision) = self.decision.as_mut().filter(|_| !goes_on) {
             decision.operations.clear();
@@ -244,7 +247,7 @@ impl RunnerState {
         let basis = Basis {
             cluster: Arc::clone(&inputs.cluster),
             options: Arc::clone(&inputs.options),
-            asked: collect::nodes_to_ask(&inputs.cluster, &inputs.state),
+            askable_nodes: collect::nodes_to_ask(&inputs.cluster, &inputs.state),
             certificates: Arc::new(self.target_certificates(operation)),
             kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
             kubelets: Arc::new(self.target_kubelets(operation)),
@@ -253,7 +256,12 @@ impl RunnerState {
             servers: self.servers_by_health(&inputs.cluster),
         };
         let (id, operation) = (step.record, operation.name.name());
-        let what = format!("begins on {}", step.operation.targets.join(", "));
+        let gap = if is_gap(&step.operation, &inputs.cluster) {
+            "; the API of Kubernetes does not answer meanwhile, since the cluster has one control plane node"
+        } else {
+            ""
+        };
+        let what = format!("begins on {}{gap}", step.operation.targets.join(", "));
         let keeps_collection = matches!(step.command(), Command::Object(_));
         let announced = Announced { step, basis, span };
         let action = self.effects.announce(change, announced, inputs.state.revision, Instant::now());
@@ -345,6 +353,12 @@ impl RunnerState {
             EffectEvent::Ended { number, end: AttemptEnd::Final(end) }
         });
     }
+}
+
+/// True if no API server answers while the operation runs.
+fn is_gap(operation: &Operation, cluster: &Cluster) -> bool {
+    let restarts = OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart);
+    operation.name == restarts && cluster.control_plane().count() == 1
 }
 
 /// The nodes of a wave on which its operation failed. A wave that was held has restarted nothing; other nodes stay watched.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use madako_domain::authority::Authority;
+use madako_domain::certificate::Validity;
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::component::{self, Component};
 use madako_domain::node_status::NodeStatus;
@@ -85,6 +86,12 @@ impl CertificateSubject {
 #[must_use]
 pub fn rereads_serving_certificate(version: Option<&KubernetesVersion>) -> bool {
     version.is_some_and(|version| version.is_at_least(1, 31))
+}
+
+/// The validities of the certificates of components that run on a node.
+pub(crate) fn validities_in_use(status: &NodeStatus) -> impl Iterator<Item = Validity> {
+    let of_running = CertificateSubject::ALL.into_iter().filter(|subject| status.runs(subject.component()));
+    of_running.filter_map(|subject| status.kubernetes_certificates.get(subject.path())?.validity)
 }
 
 /// The certificates of components that run on a node, and whose end is unknown: the login cannot read them, their key is

@@ -5,6 +5,7 @@
 //! [`Unknown::Keep`] asks for it.
 
 mod compare;
+mod known;
 mod shape;
 
 use madako_domain::cluster::{Node, Taint};
@@ -13,6 +14,7 @@ use madako_json::strict::components::{
 };
 use madako_json::strict::{Schema, Tree, yaml};
 
+pub use self::known::KnownComparisons;
 pub use self::shape::Unknown;
 use self::shape::{Shape, get, remove, set};
 use super::options::KubernetesOptions;
@@ -66,7 +68,7 @@ impl ConfigurationKind {
         Shape { schema, pointers, unknown }
     }
 
-    fn of(component: Component) -> Option<Self> {
+    fn of_component(component: Component) -> Option<Self> {
         match component {
             Component::Scheduler => Some(Self::Scheduler),
             Component::Proxy => Some(Self::Proxy),
@@ -102,7 +104,7 @@ impl Configuration {
         running: Option<&Self>,
         unknown: Unknown,
     ) -> Option<Self> {
-        match ConfigurationKind::of(component)? {
+        match ConfigurationKind::of_component(component)? {
             ConfigurationKind::Scheduler => Some(scheduler_configuration(options, unknown)),
             ConfigurationKind::Proxy => Some(proxy_configuration(options, node, unknown)),
             ConfigurationKind::Kubelet => Some(kubelet_configuration(options, node, running, unknown)),
@@ -112,7 +114,7 @@ impl Configuration {
     /// Reads the file of a component; `None` if it is not a configuration.
     #[must_use]
     pub fn read(component: Component, file: &str, unknown: Unknown) -> Option<Self> {
-        let kind = ConfigurationKind::of(component)?;
+        let kind = ConfigurationKind::of_component(component)?;
         let tree = yaml::read_yaml(component.name(), file).ok()?;
         let shape = kind.to_shape(unknown);
         matches!(tree, Tree::Object(_)).then(|| kind.finish(shape.to_canonical(&tree), unknown))
@@ -140,6 +142,17 @@ impl Configuration {
         );
         found
     }
+}
+
+/// The names of the fields in which a file on a node differs from the wanted one; `None`: it is not a configuration.
+pub(super) fn compare_file(
+    component: Component,
+    options: &KubernetesOptions,
+    node: &Node,
+    file: &str,
+    unknown: Unknown,
+) -> Option<Vec<String>> {
+    options.comparisons.find(component, options, (node, file), unknown)
 }
 
 /// The domain that the kubelets have, without a node.

@@ -4,6 +4,8 @@
 //! # Guarantees
 //! - An operation takes a healthy API server away only if every other configured one is healthy for a while, etcd is in
 //!   sync, and no control plane node drains, reboots or is repaired (invariants I13 and I8).
+//! - Of the API servers that are not healthy, one with other arguments than the wanted ones restarts only while none with the
+//!   wanted ones is among them: a bad argument costs one API server.
 //! - A controller manager or scheduler starts only while an API server is healthy.
 //! - No kubelet or proxy starts with another image than the one that every running API server has.
 //! - A kubelet gets another minor version only on a node that is drained, or by `kubernetes.minor_upgrade` in place.
@@ -233,7 +235,13 @@ impl<'a> Pass<'a> {
             self.nodes_with_component(Component::ApiServer).count(),
             self.unhealthy_nodes(Component::ApiServer),
         );
-        if let Some(place) = outdated.iter().position(|(node, _)| known_unhealthy(node)) {
+        // An argument that keeps an API server from serving reaches no other one.
+        let is_outdated = |node: &&Node| outdated.iter().any(|(other, _)| other.address == node.address);
+        let has_failed = self
+            .nodes_with_component(Component::ApiServer)
+            .any(|node| unhealthy.contains(&node.address) && self.is_reachable(node) && !is_outdated(&node));
+        let mut candidates = outdated.iter();
+        if let Some(place) = candidates.position(|(node, _)| !has_failed && known_unhealthy(node)) {
             let first = outdated.remove(place);
             let reason = Reason::OneByOne { nodes: vec![first.0.address.clone()] };
             self.restart(name, vec![first], false);
@@ -443,7 +451,7 @@ impl<'a> Pass<'a> {
     /// True if the kubelet runs at another minor version than the wanted one. The versions of images are not known at once
     /// after the start of a leader: a drain of an earlier leader tells, too, and the command that restarts a kubelet asks.
     fn changes_minor_version(&self, node: &Node) -> bool {
-        let running = self.input.status.versions.of(Component::Kubelet, &node.address);
+        let running = self.input.status.versions.version_on(Component::Kubelet, &node.address);
         match running.zip(self.input.status.wanted_version.as_ref()) {
             Some((running, wanted)) => !running.is_same_minor(wanted),
             None => self.input.reboots.range(..0).any(|(_, item)| item.value.node == node.address),

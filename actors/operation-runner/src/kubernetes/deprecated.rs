@@ -63,9 +63,9 @@ mod tests {
             ])
         };
         let (requested, notes) = join_answers(answers(), Some(&"1.34.4".parse().unwrap()));
-        let told: Vec<(&str, bool, usize)> =
+        let reported: Vec<(&str, bool, usize)> =
             requested.iter().map(|it| (it.api.resource.as_str(), it.is_removed, it.servers.len())).collect();
-        assert_eq!(told, [("removed", true, 2), ("kept", false, 1)]);
+        assert_eq!(reported, [("removed", true, 2), ("kept", false, 1)]);
         assert!(matches!(&notes[..], [note] if note.contains("on c are not known: silence")), "{notes:?}");
         assert!(join_answers(answers(), None).0.iter().all(|it| !it.is_removed), "an unknown version");
     }

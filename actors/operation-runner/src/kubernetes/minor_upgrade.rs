@@ -203,7 +203,7 @@ impl Requests<'_> {
         let on_node = self.status.nodes.get(address).filter(|on_node| on_node.reachable);
         let kubelet = on_node.and_then(|on_node| on_node.components.get(&Component::Kubelet));
         kubelet.filter(|kubelet| ComponentStatus::runs(kubelet)).is_some_and(|kubelet| {
-            let versions = self.status.versions.of(Component::Kubelet, address);
+            let versions = self.status.versions.version_on(Component::Kubelet, address);
             let versions = versions.zip(self.status.wanted_version.as_ref());
             kubelet.container.image == self.wanted.image
                 || versions.is_some_and(|(running, wanted)| running.is_same_minor(wanted))

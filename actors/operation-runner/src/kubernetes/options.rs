@@ -8,7 +8,7 @@ use madako_domain::options::{
 use madako_json::go::RawJson;
 use madako_json::strict::Tree;
 
-use super::configuration;
+use super::configuration::{self, KnownComparisons};
 use madako_domain::component::Component;
 
 /// The options of the components.
@@ -28,6 +28,7 @@ pub struct KubernetesOptions {
     pub cni_file: Option<CniFile>,
     /// The socket of the container runtime. An empty text leaves the choice to the kubelet.
     pub cri_endpoint: String,
+    pub(super) comparisons: KnownComparisons,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +62,7 @@ impl KubernetesOptions {
             boot_taints: kubelet.boot_taints.clone(),
             cni_file: Some(kubelet.cni_conf_file.clone()).filter(|file| !file.name.is_empty()),
             cri_endpoint: kubelet.cri_endpoint.clone().unwrap_or_else(|| DEFAULT_CRI_ENDPOINT.to_owned()),
+            comparisons: KnownComparisons::default(),
             extra: [
                 api_server.into(),
                 read_component("kube-controller-manager", &stored.controller_manager)?,

@@ -4,7 +4,7 @@ use madako_domain::cluster::{Cluster, Node};
 use madako_domain::images::ImageName;
 use madako_domain::node_status::ContainerStatus;
 
-use super::configuration::{Configuration, Unknown};
+use super::configuration::{Unknown, compare_file};
 use super::options::KubernetesOptions;
 use super::params::{RUNTIME_ENDPOINT, builtin_parameters};
 use crate::outdated::{Outdated, find_differences};
@@ -86,21 +86,16 @@ impl Wanted<'_> {
         }
         let Some(path) = component.configuration_path() else { return };
         let unknown = self.unknown_fields();
-        let running = match file {
+        let fields = match file {
             FileOnNode::Unread | FileOnNode::EarlierKeys => return,
             FileOnNode::Missing => None,
-            FileOnNode::Text(text) => Configuration::read(component, text, unknown),
+            FileOnNode::Text(text) => compare_file(component, self.options, node, text, unknown),
         };
-        let Some(running) = running else {
+        let Some(fields) = fields else {
             found.push(Outdated::FileUnreadable(path.to_owned()));
             return;
         };
-        if let Some(wanted) =
-            Configuration::build_wanted(component, self.options, node, Some(&running), unknown)
-        {
-            let fields = wanted.differing_fields(&running);
-            found.extend(fields.into_iter().map(|field| Outdated::Field { file: path.to_owned(), field }));
-        }
+        found.extend(fields.into_iter().map(|field| Outdated::Field { file: path.to_owned(), field }));
     }
 }
 

@@ -184,7 +184,8 @@ impl Planner<'_> {
         });
         let planned = changes.map(|shown| {
             let component = shown.component.parse::<Component>().ok();
-            let from_version = component.and_then(|it| self.status.versions.of(it, &shown.node)).cloned();
+            let from_version =
+                component.and_then(|it| self.status.versions.version_on(it, &shown.node)).cloned();
             PlannedComponent {
                 node: shown.node,
                 component: shown.component,

@@ -20,9 +20,8 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let part = view.input.kubernetes?;
     // The row of the components names unusable options.
     let wanted = row::wanted(view.input, part.options.ok()?);
-    let status = row::status(view.input);
     let RenewalDecision { renewal, held: waiting } =
-        decide_renewal(&row::kubernetes_input(view, &part, wanted, &status));
+        decide_renewal(&row::kubernetes_input(view, &part, wanted, view.kubernetes_status()));
     let what = OperationName::KubernetesRenewCertificates;
     held.extend(waiting.into_iter().map(|(reason, targets)| {
         let reason = match reason {

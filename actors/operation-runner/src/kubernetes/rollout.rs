@@ -1,5 +1,5 @@
 //! The state of a node of a wave of kubelets or proxies: it is good while it is Ready, with the restarted component as wanted
-//! and healthy.
+//! and healthy, and no container of a pod has restarted with its kubelet.
 
 use std::collections::BTreeSet;
 
@@ -8,6 +8,7 @@ use madako_domain::component::Component;
 
 use super::outdated::{ComponentComparison, Wanted};
 use super::status::{ComponentStatus, KubernetesStatus};
+use crate::limits::MOST_CONTAINERS_SHOWN;
 
 /// The state of a node of the present wave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,12 +22,14 @@ pub(crate) enum WatchedState {
 }
 
 /// The state of a component on a node of the present wave. `ready` are the names of the Ready nodes; `None`: no API server
-/// tells.
+/// tells. `may_restart`: containers on the node may restart with its kubelet, because it was drained or because operators accept
+/// it.
 pub(crate) fn watched_state(
     wanted: &Wanted<'_>,
     status: &KubernetesStatus,
     ready: Option<&BTreeSet<String>>,
     (component, node): (Component, &Node),
+    may_restart: bool,
 ) -> WatchedState {
     let bad = |why: &str| WatchedState::Bad(why.to_owned());
     let Some(on_node) = status.nodes.get(&node.address).filter(|on_node| on_node.reachable) else {
@@ -42,7 +45,18 @@ pub(crate) fn watched_state(
         (None, _) => bad("its health check gave no answer"),
         (_, None) => WatchedState::Unknown,
         (_, Some(ready)) if !ready.contains(node.name()) => bad("the node is not Ready"),
-        _ => WatchedState::Good,
+        _ => match on_node.restarted.as_ref().filter(|_| component == Component::Kubelet && !may_restart) {
+            Some(Ok(containers)) if !containers.is_empty() => {
+                let shown =
+                    containers.iter().take(MOST_CONTAINERS_SHOWN).cloned().collect::<Vec<_>>().join(", ");
+                let count = containers.len();
+                WatchedState::Bad(format!(
+                    "{count} containers restarted with the kubelet, among them {shown}"
+                ))
+            }
+            Some(Err(_)) => WatchedState::Unknown,
+            _ => WatchedState::Good,
+        },
     }
 }
 

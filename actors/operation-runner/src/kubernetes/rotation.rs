@@ -33,9 +33,8 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let options = part.options.ok()?;
     let decided = match part.rotation {
         Ok(rotation) => {
-            let status = row::status(view.input);
             let wanted = row::wanted(view.input, options);
-            decide(rotation?, &row::kubernetes_input(view, &part, wanted, &status))
+            decide(rotation?, &row::kubernetes_input(view, &part, wanted, view.kubernetes_status()))
         }
         Err(why) => Err(Box::new(KubernetesReason::RotationUnreadable { why: why.to_owned() })),
     };

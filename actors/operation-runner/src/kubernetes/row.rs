@@ -1,7 +1,8 @@
-//! The row `k8s-start` of the runner's table.
+//! The row `k8s-start` of CKE's table of operations: components of Kubernetes start, and restart when they are outdated.
 
 use std::collections::BTreeMap;
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Node;
 use madako_domain::component::Component;
 use madako_domain::node_status::{KubernetesAnswers, NodeStatus};
@@ -42,13 +43,13 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         }
     };
     let wanted = wanted(view.input, options);
-    let status = status(view.input);
-    let decision = decide(&kubernetes_input(view, &part, wanted, &status));
+    let status = view.kubernetes_status();
+    let decision = decide(&kubernetes_input(view, &part, wanted, status));
     held.extend(decision.held.into_iter().map(Held::from));
     let mut operations = Vec::new();
     for due in decision.operations {
         let Due { name, targets, .. } = due;
-        match operation(&wanted, &status, name, &targets) {
+        match operation(&wanted, status, name, &targets) {
             Ok(mut operation) => {
                 withdraw_endpoints(view.input, &mut operation);
                 operations.push(operation);
@@ -69,8 +70,8 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 
 /// The input of a decision on components.
 pub(crate) fn kubernetes_input<'a>(
-    view: &View<'a>,
-    part: &KubernetesPart<'a>,
+    view: &'a View<'_>,
+    part: &'a KubernetesPart<'_>,
     wanted: Wanted<'a>,
     status: &'a KubernetesStatus,
 ) -> KubernetesInput<'a> {
@@ -136,6 +137,9 @@ fn withdraw_endpoints(input: &Input<'_>, operation: &mut Operation) {
     let (Some(place), Some(part)) = (operation.commands.iter().position(stops), input.kubernetes) else {
         return;
     };
+    if is_planted(Canary::EndpointsLeftReady) {
+        return;
+    }
     let healthy = healthy_servers(input);
     let is_target = |address: &str| operation.targets.iter().any(|target| target == address);
     if !healthy.iter().any(|address| is_target(address)) || healthy.iter().all(|address| is_target(address)) {
@@ -194,7 +198,8 @@ fn of_node(node: &Node, state: &NodeStatus, answers: &KubernetesAnswers) -> Kube
         Some((subject, state.kubernetes_certificates.get(subject.path())?.validity?))
     };
     let certificates = CertificateSubject::ALL.into_iter().filter_map(certificate).collect();
-    KubernetesNode { reachable: state.reachable, components, certificates }
+    let restarted = answers.restarted.get(&node.address).cloned();
+    KubernetesNode { reachable: state.reachable, components, certificates, restarted }
 }
 
 /// True if the holder of a lease runs on the node: its identity is the name of the host, and a random part.

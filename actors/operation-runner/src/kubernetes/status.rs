@@ -30,6 +30,8 @@ pub struct KubernetesNode {
     pub components: BTreeMap<Component, ComponentStatus>,
     /// The certificates whose end is known.
     pub certificates: BTreeMap<CertificateSubject, Validity>,
+    /// Containers that restarted with the kubelet, or the reason why they are not known; `None`: nothing was asked.
+    pub restarted: Option<Result<Vec<String>, String>>,
 }
 
 /// The state of a component on a node.

@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(distinct_images(&images), BTreeMap::from([("k:1", ("a", true)), ("k:2", ("a", false))]));
         let known = BTreeMap::from([("k:2".to_owned(), "1.2".parse().unwrap())]);
         let versions = known_versions(&images, &known);
-        assert_eq!(versions.of(Component::Kubelet, "a").unwrap().to_string(), "1.2");
-        assert_eq!(versions.of(Component::ApiServer, "a"), None);
+        assert_eq!(versions.version_on(Component::Kubelet, "a").unwrap().to_string(), "1.2");
+        assert_eq!(versions.version_on(Component::ApiServer, "a"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What the end of an operation changes of the rotation of the encryption key.
+//! Changes of the rotation of the encryption key at the end of an operation.
 
 use madako_domain::encryption_rotation::{EncryptionRotation, RotationStage};
 use madako_domain::state::ClusterState;

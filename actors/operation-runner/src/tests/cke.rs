@@ -228,11 +228,15 @@ fn operations_have_the_commands_files_and_certificates_of_cke() {
                 .iter()
                 .map(|subject| vault_request(&certificate_request(*subject, cluster, options, node)))
                 .collect();
-            let mut asked: Vec<String> =
-                theirs.certificates.iter().flatten().map(|asked| without_alike(asked.clone())).collect();
+            let mut requested: Vec<String> = theirs
+                .certificates
+                .iter()
+                .flatten()
+                .map(|requested| without_alike(requested.clone()))
+                .collect();
             requests.sort();
-            asked.sort();
-            assert_eq!(requests, asked, "{}", theirs.name);
+            requested.sort();
+            assert_eq!(requests, requested, "{}", theirs.name);
             let written = theirs.files.get(&node.address).cloned().unwrap_or_default();
             assert_eq!(ours.len(), written.len(), "{}", theirs.name);
             for file in &ours {

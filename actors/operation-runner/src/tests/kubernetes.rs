@@ -1,4 +1,4 @@
-//! The rows of Kubernetes among those of etcd.
+//! Tests of the order of the rows of Kubernetes and of etcd in CKE's table of operations.
 
 use madako_domain::component::Component;
 use madako_domain::containers::Container;

@@ -62,12 +62,12 @@ impl World {
         let Some(change) = request_drains(&input, &decision.held, &self.state) else { return Vec::new() };
         assert_eq!(change.conditions.len(), change.writes.len());
         assert!(change.conditions.iter().all(|it| matches!(it, Condition::Unchanged { .. })));
-        let told = |write: &RepairWrite| match write {
+        let describe = |write: &RepairWrite| match write {
             RepairWrite::Reboot(entry) => format!("{} {} {}", entry.index, entry.node, entry.status),
             RepairWrite::RebootRemoved { index } => format!("{index} removed"),
             other => panic!("{other:?}"),
         };
-        change.writes.iter().map(told).collect()
+        change.writes.iter().map(describe).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The plan of Kubernetes' components.
+//! Tests of the plan of Kubernetes' components.
 
 use madako_domain::record::{Record, RecordStatus};
 use time::OffsetDateTime;

@@ -22,7 +22,7 @@ fn single() -> Fleet {
 fn an_asked_restart_needs_no_other_member() {
     check(single(), |_| {}, "etcd-maintain; etcd-restart(.11)");
     let operation = &single().decide().operations[0];
-    assert!(operation.asked);
+    assert!(operation.is_requested);
     let commands: Vec<&str> = operation.commands.iter().map(|command| command.name()).collect();
     assert_eq!(commands, ["image-pull", "stop-container", "run-container", "wait-etcd-sync"]);
     let mut outdated = single();
@@ -48,24 +48,24 @@ fn without_a_request_a_single_member_is_held_with_the_command_that_asks() {
 
 #[test]
 fn an_asked_restart_waits_neither_for_the_quorum_nor_for_an_answer() {
-    let asked = || {
+    let ask = || {
         let mut fleet = Fleet::running();
         fleet.restarts.insert(B.to_owned());
         fleet
     };
     let restart = "etcd-maintain; etcd-restart(.12)";
-    check(asked(), |_| {}, restart);
-    check(asked(), |fleet| fleet.members(&[(A, '+'), (B, '+'), (C, '-')]), restart);
-    check(asked(), |fleet| fleet.status.etcd = None, restart);
+    check(ask(), |_| {}, restart);
+    check(ask(), |fleet| fleet.members(&[(A, '+'), (B, '+'), (C, '-')]), restart);
+    check(ask(), |fleet| fleet.status.etcd = None, restart);
     check(
-        asked(),
+        ask(),
         |fleet| {
             fleet.backing_off.insert(B.to_owned());
         },
         "completed; held etcd-restart backing-off(.12)",
     );
     // A member that is down is started anyway.
-    check(asked(), |fleet| fleet.stop(B, Container::Etcd), "etcd-start; etcd-start(.12)");
+    check(ask(), |fleet| fleet.stop(B, Container::Etcd), "etcd-start; etcd-start(.12)");
 }
 
 #[test]

@@ -77,8 +77,8 @@ fn a_restore_is_refused_while_a_majority_answers() {
     check(Fleet::running(), |fleet| fleet.restore = Some((request(A), false)), refused);
     let mut fleet = lost();
     fleet.restore.as_mut().unwrap().0.refused = Some("why".to_owned());
-    let said = fleet.short();
-    assert!(said.starts_with("etcd-wait; etcd-wait-cluster"), "the next rows count: {said}");
+    let message = fleet.short();
+    assert!(message.starts_with("etcd-wait; etcd-wait-cluster"), "the next rows count: {message}");
     assert!(fleet.decide().held[0].reason.to_string().starts_with("why: "));
 }
 

@@ -1,4 +1,4 @@
-//! The states of the nodes of a wave.
+//! Tests of the states of the nodes in a wave of restarts of kubelets or proxies.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,16 @@ use super::kubernetes::running;
 use crate::kubernetes::rollout::{WatchedState, is_rolled_out, watched_state};
 use crate::kubernetes::row;
 
-/// The state of the kubelet on a worker, and whether all kubelets and proxies are as wanted.
 fn state(change: impl FnOnce(&mut Fleet), ready: Option<&[&str]>) -> (WatchedState, bool) {
+    state_of_kubelet(change, ready, false)
+}
+
+/// The state of the kubelet on a worker, and whether all kubelets and proxies are as wanted.
+fn state_of_kubelet(
+    change: impl FnOnce(&mut Fleet),
+    ready: Option<&[&str]>,
+    may_restart: bool,
+) -> (WatchedState, bool) {
     let mut fleet = running();
     change(&mut fleet);
     let input = fleet.input();
@@ -18,7 +26,7 @@ fn state(change: impl FnOnce(&mut Fleet), ready: Option<&[&str]>) -> (WatchedSta
     let ready: Option<BTreeSet<String>> =
         ready.map(|ready| ready.iter().map(|name| (*name).to_owned()).collect());
     let node = fleet.cluster.nodes.iter().find(|node| node.address == X).unwrap();
-    let state = watched_state(&wanted, &status, ready.as_ref(), (Component::Kubelet, node));
+    let state = watched_state(&wanted, &status, ready.as_ref(), (Component::Kubelet, node), may_restart);
     (state, is_rolled_out(&wanted, &status))
 }
 
@@ -41,4 +49,22 @@ fn a_node_is_good_while_it_is_ready_with_the_wanted_component() {
         fleet.node(X).containers.get_mut("kubelet").unwrap().image = "old:1".to_owned();
     };
     assert_eq!(state(outdate, Some(&[X])), (WatchedState::NotRestarted, false));
+}
+
+#[test]
+fn a_node_whose_containers_restarted_with_the_kubelet_is_bad_unless_that_is_wanted() {
+    let answer = |restarted: Result<Vec<String>, String>, may_restart: bool| {
+        let note = |fleet: &mut Fleet| {
+            let answers = fleet.status.kubernetes.as_mut().unwrap();
+            answers.restarted.insert(X.to_owned(), restarted);
+        };
+        state_of_kubelet(note, Some(&[X]), may_restart).0
+    };
+    let names = |count: usize| Ok((0..count).map(|number| format!("a/p{number}/c")).collect());
+    assert_eq!(answer(names(0), false), WatchedState::Good);
+    let why = "5 containers restarted with the kubelet, among them a/p0/c, a/p1/c, a/p2/c";
+    assert_eq!(answer(names(5), false), WatchedState::Bad(why.to_owned()));
+    assert_eq!(answer(names(5), true), WatchedState::Good);
+    assert_eq!(answer(Err("silence".to_owned()), false), WatchedState::Unknown);
+    assert_eq!(answer(Err("silence".to_owned()), true), WatchedState::Good);
 }

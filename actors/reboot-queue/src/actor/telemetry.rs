@@ -10,10 +10,10 @@ madako_protocol::declare_metrics! {
         "Waiting entries of the reboot queue, by reason: `disabled`, `no-cluster`, `unusable-configuration`, \
          `no-command` (the configuration lacks the reboot command or the boot check), `same-node`, `back-off`, \
          `control-plane-busy`, `workers-first`, `slots`, `stuck` (three nodes did not boot in time), \
-         `repairs-first`, `repaired`, `operation-due`, `command-runs`, `etcd-not-good`, `too-many-unreachable`, \
-         `no-kubernetes`, `no-host`, `draining`, `booting`, `updating` (the node is drained, and its kubelet gets \
-         another minor version), `boot-overdue`. Drains for upgrades of Kubernetes count as well. `madako \
-         reboot-queue explain` shows the reason of each entry, as far as the store has it.";
+         `repairs-first`, `repaired`, `operation-due`, `command-runs`, `etcd-not-good`, `api-not-available`, \
+         `too-many-unreachable`, `no-kubernetes`, `no-host`, `draining`, `booting`, `updating` (the node is drained, \
+         and its kubelet gets another minor version), `boot-overdue`. Drains for upgrades of Kubernetes count as \
+         well. `madako reboot-queue explain` shows the reason of each entry, as far as the store has it.";
     gauge madako_reboot_waiting_since_timestamp_seconds(reason) in Seconds
         "Unix time since which entries of the reboot queue wait for the reason, as far as this leader knows; 0 if \
          no entry waits for it.";

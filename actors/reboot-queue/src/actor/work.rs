@@ -110,12 +110,12 @@ impl RebootState {
 
     /// Progress of all drains, including those that an earlier leader began and that were not read yet.
     pub(super) fn drain_progress(&self, state: &ClusterState) -> BTreeMap<i64, Drain> {
-        let mut seen: BTreeMap<i64, Drain> =
+        let mut drains: BTreeMap<i64, Drain> =
             self.drains.iter().map(|(index, drain)| (*index, drain.progress.clone())).collect();
         for (index, _) in draining_entries(state).filter(|(index, _)| !self.begun.contains(index)) {
-            seen.entry(*index).or_insert_with(|| self.unread_drain());
+            drains.entry(*index).or_insert_with(|| self.unread_drain());
         }
-        seen
+        drains
     }
 
     fn unread_drain(&self) -> Drain {

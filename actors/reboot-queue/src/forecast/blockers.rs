@@ -6,6 +6,7 @@ use madako_domain::kubernetes::KubeNode;
 use madako_domain::kubernetes::drain::{DrainPurpose, Treatment, treatment_of};
 use madako_domain::kubernetes::workload::{BudgetIndex, DisruptionBudget, ScheduledPod, Workloads};
 use madako_domain::reboot::config::RebootConfig;
+use madako_domain::record::format_time;
 use madako_json::named;
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantNames};
@@ -13,7 +14,7 @@ use time::OffsetDateTime;
 
 use super::DryRun;
 use crate::limits::MAX_OWNERS;
-use crate::next_action::{listed, moment};
+use crate::next_action::join_shortened;
 
 /// The kind of a blocker: as long as it lasts, the drain of its node does not begin or does not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
@@ -153,7 +154,7 @@ impl<'a> Pods<'a> {
     /// True for a pod whose eviction a budget may refuse, so that the drain is aborted.
     pub(super) fn is_guarded(&self, pod: &ScheduledPod) -> bool {
         let is_evicted = self.treatment_of_pod(pod) == Treatment::Evict && pod.pod.deleted_at.is_none();
-        is_evicted && !self.budgets.of(pod).is_empty()
+        is_evicted && !self.budgets.budgets_of(pod).is_empty()
     }
 
     /// The findings on the pods of a node, by its name in Kubernetes.
@@ -183,7 +184,7 @@ impl<'a> Pods<'a> {
             if pod.owner.is_none() {
                 alone.push(&pod.pod.id);
             }
-            let budgets = self.budgets.of(pod);
+            let budgets = self.budgets.budgets_of(pod);
             if treatment == Treatment::Evict {
                 let answer = answers.get(&pod.pod.id.uid);
                 found.blockers.extend(self.find_refusal(pod, &budgets, answer));
@@ -204,12 +205,12 @@ impl<'a> Pods<'a> {
             let why = format!(
                 "outside of the protected namespaces, pods are deleted if their budgets refuse the eviction, as they do \
                  now: {}",
-                listed(deleted.iter())
+                join_shortened(deleted.iter())
             );
             found.notes.push(Note { kind: NoteKind::Deleted.name(), pods: deleted.len(), budget: None, why });
         }
         if !alone.is_empty() {
-            let why = format!("pods without a controller end for good: {}", listed(alone.iter()));
+            let why = format!("pods without a controller end for good: {}", join_shortened(alone.iter()));
             found.notes.push(Note {
                 kind: NoteKind::NotReplaced.name(),
                 pods: alone.len(),
@@ -231,7 +232,7 @@ impl<'a> Pods<'a> {
     }
 
     fn running_job(&self, pod: &ScheduledPod) -> Blocker {
-        let since = pod.started_at.map(|at| format!(" since {}", moment(at))).unwrap_or_default();
+        let since = pod.started_at.map(|at| format!(" since {}", format_time(at))).unwrap_or_default();
         let why = format!("{} of a job runs{since}: no drain begins before it ends", self.describe(pod));
         Blocker {
             age_seconds: pod.started_at.and_then(|at| self.seconds_since(at)),
@@ -240,7 +241,7 @@ impl<'a> Pods<'a> {
     }
 
     fn not_ending(&self, pod: &ScheduledPod, since: OffsetDateTime) -> Blocker {
-        let why = format!("{} was to end at {}, and has not ended", self.describe(pod), moment(since));
+        let why = format!("{} was to end at {}, and has not ended", self.describe(pod), format_time(since));
         Blocker {
             age_seconds: self.seconds_since(since),
             ..self.pod_blocker(BlockerKind::NotEnding, pod, why)

@@ -38,7 +38,7 @@ impl History {
     /// Reads records in the order of their ids. Records of other operations do not count, nor does a reboot whose
     /// beginning or end is missing.
     #[must_use]
-    pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
+    pub fn from_records<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
         let mut history = Self::default();
         let mut nodes: BTreeMap<&str, Progress> = BTreeMap::new();
         for record in records {
@@ -126,7 +126,7 @@ mod tests {
             record(9, REBOOT, "x", 1010),
             left,
         ];
-        let history = History::of(&records);
+        let history = History::from_records(&records);
         let drains = MeasuredDuration { count: 3, median_seconds: 60, worst_seconds: 100 };
         assert_eq!(history.drains(), Some(drains));
         let boots = MeasuredDuration { count: 2, median_seconds: 630, worst_seconds: 630 };
@@ -149,8 +149,8 @@ mod tests {
             // The clock was set back.
             record(9, DEQUEUE, "x", 800),
         ];
-        let history = History::of(&records);
+        let history = History::from_records(&records);
         assert_eq!((history.drains(), history.boots(), history.aborted_drains()), (None, None, 1));
-        assert_eq!(History::of(&[]), History::default());
+        assert_eq!(History::from_records(&[]), History::default());
     }
 }

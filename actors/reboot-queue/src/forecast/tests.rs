@@ -54,7 +54,7 @@ impl World {
                 records.push(Record::new(0, operation, vec!["v".to_owned()], at));
             }
         }
-        self.history = History::of(&records);
+        self.history = History::from_records(&records);
     }
 
     fn pod(&mut self, namespace: &str, name: &str, node: &str, owner: Option<&str>) -> &mut ScheduledPod {
@@ -217,7 +217,7 @@ fn without_a_history_the_duration_is_unknown() {
     assert_eq!(found.duration.unknown, Some("no drain with its reboot is in the history"));
     let command = Record::new(0, COMMAND, vec!["v".to_owned()], NOW);
     let drain = Record::new(0, DRAIN_START, vec!["v".to_owned()], NOW);
-    world.history = History::of(&[drain, command]);
+    world.history = History::from_records(&[drain, command]);
     let found = world.forecast().duration;
     assert_eq!(
         (found.expected_seconds, found.unknown),

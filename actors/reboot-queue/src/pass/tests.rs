@@ -164,8 +164,8 @@ fn cancelled_left_and_booted_entries_are_removed() {
         [(0, "remove", ""), (1, "remove", ""), (2, "remove", ""), (3, "reboot", "draining")],
         "a boot counts only for a rebooting entry"
     );
-    let text: Vec<_> = world.actions().iter().take(3).map(|next| next.action.to_string()).collect();
-    assert_eq!(text[1], "the entry is removed: the node left the cluster");
+    let actions: Vec<_> = world.actions().iter().take(3).map(|next| next.action.to_string()).collect();
+    assert_eq!(actions[1], "the entry is removed: the node left the cluster");
 }
 
 #[test]

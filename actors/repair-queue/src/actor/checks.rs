@@ -100,22 +100,24 @@ impl Checks {
     /// Entries (index, revision) that are due now, oldest check first.
     fn due_checks(&self, could: &[(i64, i64)], interval: Duration) -> Vec<i64> {
         let now = Instant::now();
-        let asked = |index: &i64| self.last.get(index);
+        let last_check = |index: &i64| self.last.get(index);
         let mut due: Vec<i64> = could
             .iter()
             .filter(|(index, _)| !self.running.contains_key(index))
             .filter(|(index, revision)| {
-                asked(index).is_none_or(|asked| asked.revision != *revision || asked.next(interval) <= now)
+                last_check(index).is_none_or(|last_check| {
+                    last_check.revision != *revision || last_check.next(interval) <= now
+                })
             })
             .map(|(index, _)| *index)
             .collect();
-        due.sort_by_key(|index| (asked(index).map(|asked| asked.count), *index));
+        due.sort_by_key(|index| (last_check(index).map(|last_check| last_check.count), *index));
         due
     }
 
     /// The due checks to start, preferred entries first as far as they have places; the flag says whether a check
     /// takes a preferred place.
-    fn in_turn(&self, due: Vec<i64>, wanted: &BTreeSet<i64>) -> Vec<(i64, bool)> {
+    fn order_checks(&self, due: Vec<i64>, wanted: &BTreeSet<i64>) -> Vec<(i64, bool)> {
         let taken = self.running.values().filter(|check| check.first).count();
         let first = due.iter().filter(|index| wanted.contains(index));
         let first: BTreeSet<i64> = first.take(CHECKS_FIRST.saturating_sub(taken)).copied().collect();
@@ -129,14 +131,14 @@ impl Checks {
     pub(super) fn next(&self, interval: Duration) -> Option<Duration> {
         let now = Instant::now();
         let waiting = self.last.iter().filter(|(index, _)| !self.running.contains_key(index));
-        let next = waiting.map(|(_, asked)| asked.next(interval)).filter(|next| *next > now).min()?;
+        let next = waiting.map(|(_, last)| last.next(interval)).filter(|next| *next > now).min()?;
         Some(next - now)
     }
 
     fn begin(&mut self, index: i64, check: Check) {
         self.count += 1;
-        let asked = LastCheck { revision: check.revision, since: Instant::now(), count: self.count };
-        self.last.insert(index, asked);
+        let check_begun = LastCheck { revision: check.revision, since: Instant::now(), count: self.count };
+        self.last.insert(index, check_begun);
         self.running.insert(index, check);
     }
 
@@ -175,7 +177,7 @@ impl RepairState {
         let unknown = actions.iter().filter(|action| action.blocked_by == Some(BlockedBy::HealthUnknown));
         let wanted: BTreeSet<i64> = unknown.map(|action| action.index).collect();
         let due = self.checks.due_checks(&could, self.given.interval);
-        for (index, first) in self.checks.in_turn(due, &wanted) {
+        for (index, first) in self.checks.order_checks(due, &wanted) {
             if self.checks.running.len() >= CHECKS_AT_ONCE {
                 break;
             }
@@ -317,7 +319,7 @@ mod tests {
         let (_, checks, could) = scene(20);
         let due = checks.due_checks(&could, INTERVAL);
         let firsts = |checks: &Checks, wanted: &[i64]| -> Vec<i64> {
-            let turns = checks.in_turn(due.clone(), &wanted.iter().copied().collect());
+            let turns = checks.order_checks(due.clone(), &wanted.iter().copied().collect());
             assert_eq!(turns.len(), 20, "everybody has a turn");
             turns.into_iter().take_while(|(_, first)| *first).map(|(index, _)| index).collect()
         };

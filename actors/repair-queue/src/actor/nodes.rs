@@ -23,7 +23,7 @@ pub(super) struct Cordons {
     /// Read the nodes again when the current read ends.
     again: bool,
     /// Nodes that the last read found, until the queue is consulted.
-    seen: Vec<String>,
+    found: Vec<String>,
     uncordoning: BTreeMap<String, Task>,
     /// Span of each node's last drain, until the node is uncordoned.
     drained: BTreeMap<String, Span>,
@@ -70,7 +70,7 @@ impl RepairState {
             Ok(nodes) => {
                 self.note_trouble(String::new());
                 self.cordons.drained.retain(|node, _| nodes.contains(node));
-                self.cordons.seen = nodes;
+                self.cordons.found = nodes;
             }
         }
         if std::mem::take(&mut self.cordons.again) {
@@ -80,12 +80,12 @@ impl RepairState {
 
     /// Uncordons the nodes of the last read that, by the newest state, no repair or reboot needs.
     pub(super) fn uncordon_idle(&mut self, state: &ClusterState) {
-        let seen = std::mem::take(&mut self.cordons.seen);
-        if seen.is_empty() || is_planted(Canary::CordonForgotten) {
+        let found = std::mem::take(&mut self.cordons.found);
+        if found.is_empty() || is_planted(Canary::CordonForgotten) {
             return;
         }
         let busy = busy_nodes(state);
-        for node in seen {
+        for node in found {
             let drained = self.drains.values().any(|drain| drain.node == node);
             if !busy.contains(node.as_str()) && !drained && !self.cordons.is_uncordoned(&node) {
                 self.uncordon(node);

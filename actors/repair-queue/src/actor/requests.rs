@@ -15,7 +15,7 @@ use super::effects::{AfterCommit, DecidedChange, Subject};
 use super::{FIRST_REPORTS_POLLS, RepairState, telemetry};
 use crate::hold::times::Times;
 use crate::news::ReportedState;
-use crate::pass::later;
+use crate::pass::add_duration;
 use crate::racks::{Answers, Racks, held_back};
 use crate::requests;
 use crate::requests::removals::ObservedRemovals;
@@ -76,12 +76,13 @@ impl Requests {
         if let Some(newest) = &self.newest
             && self.reported.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, newest))
         {
-            self.reported = Some((Arc::clone(newest), Racks::of(&newest.machines, &settings.label)));
+            self.reported =
+                Some((Arc::clone(newest), Racks::from_machines(&newest.machines, &settings.label)));
         }
         if let Some(newest) = observation
             && self.observed.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, &newest))
         {
-            let racks = Racks::of(&newest.machines, &settings.label);
+            let racks = Racks::from_machines(&newest.machines, &settings.label);
             self.observed = Some((newest, racks));
         }
     }
@@ -91,9 +92,9 @@ impl Requests {
         if self.evaluated.as_ref().is_some_and(|judged| Arc::ptr_eq(judged, reports)) {
             return;
         }
-        let came = (reports.at, Some(reports.seen));
-        self.times = Times::of(&reports.machines, came, hold, &state.holds, &self.times);
-        self.removals.answered(reports.revision);
+        let came = (reports.at, Some(reports.received));
+        self.times = Times::from_answer(&reports.machines, came, hold, &state.holds, &self.times);
+        self.removals.forget_answered(reports.revision);
         self.evaluated = Some(Arc::clone(reports));
     }
 }
@@ -120,8 +121,8 @@ impl RepairState {
         }
         let reported = self.requests.reported.as_ref().map(|(_, racks)| racks);
         let observed = self.requests.observed.as_ref().map(|(_, racks)| racks);
-        let (asked, kept) = (requests::queried_machines(state), requests::kept_racks(state));
-        self.held = held_back(asked, &kept, Answers { reported, observed }, requests::nodes(state), hold);
+        let (machines, kept) = (requests::queried_machines(state), requests::kept_racks(state));
+        self.held = held_back(machines, &kept, Answers { reported, observed }, requests::nodes(state), hold);
         telemetry::madako_repair_racks_held().set(count as f64);
     }
 
@@ -131,21 +132,21 @@ impl RepairState {
     /// may hold a rack and the registry is asked for them. It lasts at most [`FIRST_REPORTS_POLLS`] intervals: an
     /// unavailable registry must not block an operator's request.
     pub(super) fn reports_awaited(&self, state: &ClusterState) -> Option<OffsetDateTime> {
-        let asked = !state.auto_repair_disabled && state.reports_query().is_some();
-        if self.requests.evaluated_once || !asked || self.given.hold.is_none() {
+        let has_query = !state.auto_repair_disabled && state.reports_query().is_some();
+        if self.requests.evaluated_once || !has_query || self.given.hold.is_none() {
             return None;
         }
         let (began, since) = self.began;
         let most = self.given.interval * FIRST_REPORTS_POLLS;
-        (since.elapsed() < most).then(|| later(began, most))
+        (since.elapsed() < most).then(|| add_duration(began, most))
     }
 
     /// Evaluates the newest reports. Returns whether a change was sent, which comes first: a hold is durable before
     /// anything begins in its rack.
     pub(super) fn request_repairs(&mut self, state: &Arc<ClusterState>) -> bool {
-        let (asked, interval) = (state.reports_query(), self.given.interval);
+        let (query, interval) = (state.reports_query(), self.given.interval);
         let newest = self.requests.newest.clone();
-        let Some(reports) = newest.filter(|newest| newest.are_good(asked, interval, Instant::now())) else {
+        let Some(reports) = newest.filter(|newest| newest.are_good(query, interval, Instant::now())) else {
             // Nothing is refused while auto-repair is off, and refusals of an answer that is too old are not known.
             if !std::mem::replace(&mut self.requests.shows_none, true) {
                 telemetry::count_refusals(None);
@@ -174,13 +175,13 @@ impl RepairState {
         let hold = self.given.hold.as_ref();
         let now = (self.given.interval, Instant::now());
         self.requests.update_times(reports, state, hold);
-        let removed = self.requests.removals.since(reports.revision);
+        let removed = self.requests.removals.removed_since(reports.revision);
         let known = (&self.requests.times, &removed);
         let Some(decision) = requests::decide(state, reports, known, hold, now) else { return };
         self.requests.evaluated_once = true;
         self.requests.shows_none = false;
         telemetry::count_refusals(Some(&decision));
-        let mut news = self.requests.reported_state.news(&decision, &reports.machines);
+        let mut news = self.requests.reported_state.take_news(&decision, &reports.machines);
         if decision.stop.is_some() {
             // While additions are stopped no report is refused; that does not clear a refusal.
             news.cleared.clear();

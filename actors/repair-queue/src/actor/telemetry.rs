@@ -81,12 +81,12 @@ pub(super) fn count_health_check(answer: Option<&HealthAnswer>) {
 }
 
 /// Statuses of the entries of each machine or node.
-type Statuses<S> = BTreeMap<String, BTreeSet<S>>;
+type StatusesByMachine<S> = BTreeMap<String, BTreeSet<S>>;
 
 /// Sets the gauges of `new` that differ from `shown`. A machine that is gone shows 0.
 fn show_changed<S: Ord>(
-    shown: &mut Statuses<S>,
-    new: Statuses<S>,
+    shown: &mut StatusesByMachine<S>,
+    new: StatusesByMachine<S>,
     all: &[S],
     gauge: impl Fn(String, &S) -> Gauge,
 ) {
@@ -107,7 +107,7 @@ fn show_changed<S: Ord>(
 pub(super) struct ShownValues {
     /// Identity of each entry, and the cluster's revision.
     of: Option<(BTreeMap<i64, i64>, i64)>,
-    machines: Statuses<RepairStatus>,
+    machines: StatusesByMachine<RepairStatus>,
     /// Unix time since which each entry waits for each reason.
     since: BTreeMap<(i64, &'static str), i64>,
     reboots: Reboots,
@@ -147,7 +147,7 @@ impl ShownValues {
     /// Shows the union of the cluster's nodes and the entries' machines (CKE). A machine in neither shows 0.
     fn show_machines(&mut self, state: &ClusterState) {
         let nodes = state.cluster.iter().flat_map(|cluster| &cluster.value.nodes);
-        let mut machines: Statuses<RepairStatus> =
+        let mut machines: StatusesByMachine<RepairStatus> =
             nodes.map(|node| (node.address.clone(), BTreeSet::new())).collect();
         for item in state.repair.entries.values() {
             machines.entry(item.value.address.clone()).or_default().insert(item.value.status.clone());

@@ -19,7 +19,7 @@ use tracing::{Instrument as _, Span, info_span};
 
 use super::command::{self, AnnouncedCommand, Command, CommandKind};
 use super::{FIRST_DRAIN_CHECK, RepairState};
-use crate::pass::{Drain, Health, later, nodes_of_queue};
+use crate::pass::{Drain, Health, add_duration, nodes_of_queue};
 
 pub(super) struct Draining {
     number: u64,
@@ -86,7 +86,7 @@ impl RepairState {
         let queue = &state.repair;
         let kept = queue.kept_state_of(command.index);
         let is_kept = kept.is_some_and(|kept| command.is_kept_as(kept));
-        let seen = if queue.records.unfinished.contains_key(&command.record) && is_kept {
+        let evidence = if queue.records.unfinished.contains_key(&command.record) && is_kept {
             // A change in the meantime may forbid the start.
             match self.reason_against_start(state, command) {
                 None => Evidence::Announced,
@@ -97,7 +97,7 @@ impl RepairState {
         } else {
             Evidence::NotYet
         };
-        let actions = self.effects.observe(seen, Instant::now());
+        let actions = self.effects.observe(evidence, Instant::now());
         self.perform(actions);
     }
 
@@ -174,15 +174,15 @@ impl RepairState {
 
     /// Progress of all drains, including those not checked yet.
     pub(super) fn progress_of_drains(&self, state: &ClusterState) -> BTreeMap<i64, Drain> {
-        let mut seen: BTreeMap<i64, Drain> =
+        let mut drains: BTreeMap<i64, Drain> =
             self.drains.iter().map(|(index, drain)| (*index, self.progress_of_drain(drain))).collect();
         let entries = state.repair.entries.iter();
         let taken_over =
             entries.filter(|(index, item)| is_drained(&item.value) && !self.begun.contains_key(index));
         for (index, _) in taken_over {
-            seen.entry(*index).or_insert_with(|| self.unknown_drain());
+            drains.entry(*index).or_insert_with(|| self.unknown_drain());
         }
-        seen
+        drains
     }
 
     fn progress_of_drain(&self, drain: &Draining) -> Drain {
@@ -204,7 +204,7 @@ impl RepairState {
 
     /// End of a pause that began at `since` on the monotonic clock, in present wall-clock time.
     fn ends_after(&self, pause: Duration, since: Instant) -> OffsetDateTime {
-        later(self.given.clock.now(), pause) - since.elapsed()
+        add_duration(self.given.clock.now(), pause) - since.elapsed()
     }
 
     /// Starts the drains that the store announces and that do not run yet.
@@ -257,7 +257,8 @@ impl RepairState {
                     cordon_first: false,
                 },
                 resumed,
-                late: resumed && later(self.ahead.since(&item.value), config.eviction_timeout) < now,
+                late: resumed
+                    && add_duration(self.ahead.transition_time(&item.value), config.eviction_timeout) < now,
             };
             let actor = self.myself.clone();
             let carried_out = async move {

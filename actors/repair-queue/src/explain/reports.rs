@@ -22,7 +22,7 @@ pub struct Prospect<'a> {
 }
 
 #[must_use]
-pub fn prospects<'a>(
+pub fn list_prospects<'a>(
     machines: &'a [Machine],
     decision: &'a Decision,
     state: &ClusterState,
@@ -86,16 +86,16 @@ mod tests {
         change(&mut store);
         let (state, removed) = (store.state(), RemovedEntries::Of(BTreeSet::new()));
         let hold = HoldSettings::default();
-        let times = Times::of(
+        let times = Times::from_answer(
             machines,
             (now(), None),
             Some(&hold),
             &crate::requests::readable_holds(&state),
             &Times::default(),
         );
-        let asked = RegistryAnswer { machines, at: now(), times: &times, removed: &removed };
-        let decision = evaluate(&state, &asked, Some(&hold));
-        prospects(machines, &decision, &state)
+        let requested = RegistryAnswer { machines, at: now(), times: &times, removed: &removed };
+        let decision = evaluate(&state, &requested, Some(&hold));
+        list_prospects(machines, &decision, &state)
             .into_iter()
             .map(|it| {
                 let names = it.reasons.iter().map(|(name, _)| *name).collect();

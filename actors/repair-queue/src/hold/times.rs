@@ -69,31 +69,31 @@ pub struct Times {
     /// Index of the answer; `None`: there was no answer.
     indexed: Option<Arc<IndexedReports>>,
     /// Arrival of the answer; `None`: there was no answer.
-    seen: Option<Monotonic>,
+    received: Option<Monotonic>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ReportTime {
     /// By the last answer alone.
-    told: OffsetDateTime,
+    reported: OffsetDateTime,
     /// After correction: the time that counts.
     changed: OffsetDateTime,
 }
 
 impl Times {
-    /// Times of an answer that arrived at `at`, which is `seen` on the monotonic clock; `before` has the times of the
+    /// Times of an answer that arrived at `at`, which is `received` on the monotonic clock; `before` has the times of the
     /// previous answer. Without a previous answer, the holds in the store replace it.
     #[must_use]
-    pub fn of(
+    pub fn from_answer(
         machines: &[Machine],
-        (at, seen): (OffsetDateTime, Option<Monotonic>),
+        (at, received): (OffsetDateTime, Option<Monotonic>),
         settings: Option<&HoldSettings>,
         kept: &dyn KnownHolds,
         before: &Self,
     ) -> Self {
         let Some(settings) = settings else {
-            let indexed = IndexedReports::of(machines, None, |place| changed_at(&machines[place], at));
-            return Self { indexed: Some(Arc::new(indexed)), seen, ..Self::default() };
+            let indexed = IndexedReports::new(machines, None, |place| changed_at(&machines[place], at));
+            return Self { indexed: Some(Arc::new(indexed)), received, ..Self::default() };
         };
         let mut remembered = PreviousTimes::new(kept, before);
         let reports = machines;
@@ -106,31 +106,31 @@ impl Times {
         for place in order {
             let machine = &machines[place];
             if known.last().is_none_or(|(last, ..)| identity(last) != identity(machine)) {
-                let told = changed_at(machine, at);
-                known.push((machine, told, remembered.time(identity(machine), told)));
+                let reported = changed_at(machine, at);
+                known.push((machine, reported, remembered.time(identity(machine), reported)));
             }
             places[place] = known.len() - 1;
         }
-        let moves = known.iter().filter_map(|(_, told, before)| {
+        let moves = known.iter().filter_map(|(_, reported, before)| {
             let before = before.as_ref()?;
-            Some((*told - before.told, before.told))
+            Some((*reported - before.reported, before.reported))
         });
         let common = common_clock_move(moves.collect(), settings.within);
-        let elapsed = seen.zip(before.seen).map(|(now, then)| now.saturating_duration_since(then));
-        let machines = known.into_iter().map(|(machine, told, before)| {
+        let elapsed = received.zip(before.received).map(|(now, then)| now.saturating_duration_since(then));
+        let machines = known.into_iter().map(|(machine, reported, before)| {
             let same = before.filter(|before| {
-                is_same(told, before.changed)
-                    || told - before.told - common <= SAME_REPORT
+                is_same(reported, before.changed)
+                    || reported - before.reported - common <= SAME_REPORT
                     || elapsed.is_some_and(|elapsed| is_older(age_of_state(machine), common, elapsed))
             });
-            let time = ReportTime { told, changed: same.map_or(told, |before| before.changed) };
+            let time = ReportTime { reported, changed: same.map_or(reported, |before| before.changed) };
             let (serial, address) = identity(machine);
             ((serial.to_owned(), address.to_owned()), time)
         });
         let machines: Vec<_> = machines.collect();
         let changed = |place: usize| machines[places[place]].1.changed;
-        let indexed = Some(Arc::new(IndexedReports::of(reports, Some(&settings.label), changed)));
-        Self { machines, indexed, seen }
+        let indexed = Some(Arc::new(IndexedReports::new(reports, Some(&settings.label), changed)));
+        Self { machines, indexed, received }
     }
 
     /// Index of these reports: the cached one if it fits, else a new one.
@@ -142,7 +142,7 @@ impl Times {
     ) -> Arc<IndexedReports> {
         match self.indexed.as_ref().filter(|indexed| indexed.is_of(reports, label)) {
             Some(indexed) => Arc::clone(indexed),
-            None => Arc::new(IndexedReports::of(reports, label, |place| {
+            None => Arc::new(IndexedReports::new(reports, label, |place| {
                 self.changed(identity(&reports[place])).unwrap_or_else(|| changed_at(&reports[place], at))
             })),
         }
@@ -166,7 +166,7 @@ struct PreviousTimes<'a> {
 impl<'a> PreviousTimes<'a> {
     fn new(holds: &'a dyn KnownHolds, before: &'a Times) -> Self {
         let mut kept: BTreeMap<MachineIdentity<'_>, Vec<OffsetDateTime>> = BTreeMap::new();
-        if before.seen.is_none() {
+        if before.received.is_none() {
             for (_, hold) in holds.racks() {
                 let held = hold.events.iter().flat_map(|event| &event.machines);
                 for report in held.chain(&hold.released) {
@@ -178,14 +178,14 @@ impl<'a> PreviousTimes<'a> {
     }
 
     /// Previous time of a machine; callers ask in sorted order.
-    fn time(&mut self, machine: MachineIdentity<'_>, told: OffsetDateTime) -> Option<ReportTime> {
+    fn time(&mut self, machine: MachineIdentity<'_>, reported: OffsetDateTime) -> Option<ReportTime> {
         let who = |known: &'a (String, String)| (known.0.as_str(), known.1.as_str());
         while self.before.next_if(|(known, _)| who(known) < machine).is_some() {}
         let before = self.before.peek().filter(|(known, _)| who(known) == machine).map(|(_, time)| *time);
         let kept = || {
             let times = self.kept.get(&machine)?.iter();
-            let nearest = *times.min_by_key(|time| (**time - told).unsigned_abs())?;
-            Some(ReportTime { told: nearest, changed: nearest })
+            let nearest = *times.min_by_key(|time| (**time - reported).unsigned_abs())?;
+            Some(ReportTime { reported: nearest, changed: nearest })
         };
         before.or_else(kept)
     }

@@ -51,7 +51,7 @@ impl<'a> OccupiedResources<'a> {
         if let Some(index) = self.machines.get(address).or(begun) {
             return Some(BlockedBy::SameMachine { index: *index });
         }
-        if self.drained.contains(address) {
+        if self.drained.contains(address) && !is_planted(Canary::NodeDrainedTwice) {
             return Some(BlockedBy::RebootDrains);
         }
         if !candidate.node.is_some_and(|node| node.control_plane) || is_planted(Canary::ApiServersTogether) {

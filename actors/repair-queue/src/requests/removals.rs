@@ -51,13 +51,13 @@ impl ObservedRemovals {
     }
 
     /// Forgets removals that an answer to a question at this revision includes; later answers include them as well.
-    pub fn answered(&mut self, revision: i64) {
+    pub fn forget_answered(&mut self, revision: i64) {
         self.removed.retain(|_, removed| *removed > revision);
     }
 
     /// Entries removed after a question at this revision.
     #[must_use]
-    pub fn since(&self, revision: i64) -> RemovedEntries {
+    pub fn removed_since(&self, revision: i64) -> RemovedEntries {
         if revision < self.first {
             return RemovedEntries::All;
         }
@@ -91,25 +91,25 @@ mod tests {
         let mut removals = ObservedRemovals::default();
         removals.observe(&store.state());
         let first = store.revision;
-        assert_eq!(removals.since(first), of(&[]));
-        assert_eq!(removals.since(first - 1), RemovedEntries::All, "nobody watched then");
+        assert_eq!(removals.removed_since(first), of(&[]));
+        assert_eq!(removals.removed_since(first - 1), RemovedEntries::All, "nobody watched then");
 
         delete(&mut store, 0);
         removals.observe(&store.state());
         let second = store.revision;
         store.entry(&RepairQueueEntry { status: repair::RepairStatus::Failed, ..queued(1, "x", "o") });
         removals.observe(&store.state());
-        assert_eq!(removals.since(first), of(&["w"]), "another state of an entry removes nothing");
-        assert_eq!(removals.since(second), of(&[]));
+        assert_eq!(removals.removed_since(first), of(&["w"]), "another state of an entry removes nothing");
+        assert_eq!(removals.removed_since(second), of(&[]));
 
         // The same index for another machine, without a state in between.
         delete(&mut store, 1);
         store.entry(&queued(1, "y", "o"));
         removals.observe(&store.state());
-        assert_eq!(removals.since(first), of(&["w", "x"]));
-        assert_eq!(removals.since(second), of(&["x"]));
-        removals.answered(second);
-        assert_eq!(removals.since(first), of(&["x"]), "what is known is forgotten");
+        assert_eq!(removals.removed_since(first), of(&["w", "x"]));
+        assert_eq!(removals.removed_since(second), of(&["x"]));
+        removals.forget_answered(second);
+        assert_eq!(removals.removed_since(first), of(&["x"]), "what is known is forgotten");
     }
 
     #[test]
@@ -121,12 +121,12 @@ mod tests {
             store.entry(&queued(index, &format!("m{index}"), "o"));
         }
         removals.observe(&store.state());
-        let asked = store.revision;
+        let requested = store.revision;
         for index in 0..=most {
             delete(&mut store, index);
         }
         removals.observe(&store.state());
-        assert_eq!(removals.since(asked), RemovedEntries::All);
-        assert_eq!(removals.since(store.revision), of(&[]));
+        assert_eq!(removals.removed_since(requested), RemovedEntries::All);
+        assert_eq!(removals.removed_since(store.revision), of(&[]));
     }
 }

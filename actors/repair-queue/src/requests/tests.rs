@@ -21,20 +21,21 @@ const URL: (&str, &str) = (keys::SABAKAN_URL, "http://10.0.0.1/graphql");
 
 fn reports(machines: Vec<Machine>) -> Reports {
     let query = Query { url: 1, variables: 0 };
-    Reports { machines: Arc::new(machines), at: now(), seen: Monotonic::now(), query, revision: 100 }
+    Reports { machines: Arc::new(machines), at: now(), received: Monotonic::now(), query, revision: 100 }
 }
 
 const INTERVAL: Duration = Duration::from_secs(60);
 
 fn decided_at(state: &ClusterState, reports: &Reports, now: Monotonic) -> Option<Decision> {
     let hold = HoldSettings::default();
-    let came = (reports.at, Some(reports.seen));
-    let times = Times::of(&reports.machines, came, Some(&hold), &readable_holds(state), &Times::default());
+    let came = (reports.at, Some(reports.received));
+    let times =
+        Times::from_answer(&reports.machines, came, Some(&hold), &readable_holds(state), &Times::default());
     decide(state, reports, (&times, &RemovedEntries::default()), Some(&hold), (INTERVAL, now))
 }
 
 fn decided(state: &ClusterState, reports: &Reports) -> Option<Decision> {
-    decided_at(state, reports, reports.seen)
+    decided_at(state, reports, reports.received)
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn nothing_is_decided_on_old_reports_or_on_the_answer_to_another_question() {
     let good = state(&[URL, OPEN]);
     assert!(decided(&good, &reports(machines.clone())).is_some());
     let given = reports(machines);
-    let later = given.seen + INTERVAL * 3 + Duration::from_millis(1);
+    let later = given.received + INTERVAL * 3 + Duration::from_millis(1);
     assert_eq!(decided_at(&good, &given, later), None);
     for other in [
         vec![OPEN, URL],
@@ -135,7 +136,7 @@ fn nothing_is_added_while_something_that_is_asked_for_cannot_be_read_but_racks_a
         (keys::CONSTRAINTS, "["),
     ] {
         let state = state(&[URL, if key == OPEN.0 { ("x", "") } else { OPEN }, (key, value)]);
-        assert_eq!(unreadable(&state), Some(key));
+        assert_eq!(first_unreadable_key(&state), Some(key));
         let decision = decided(&state, &given).unwrap();
         assert_eq!(decision.stop, Some(AdditionStop::Unreadable { key: key.to_owned() }));
         assert_eq!((&decision.add[..], &decision.refused[..]), (&[][..], &[][..]));

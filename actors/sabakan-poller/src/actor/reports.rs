@@ -29,7 +29,7 @@ use super::{PollerArguments, madako_report_polls_total, madako_reports, madako_r
 pub(crate) struct ReportPolls {
     /// Number of the newest poll; answers of older ones are ignored.
     poll: u64,
-    asked: Query,
+    last_query: Query,
     /// The store's revision at the time of the question.
     revision: i64,
     in_flight: Option<Task>,
@@ -46,7 +46,7 @@ impl ReportPolls {
     pub(crate) fn new() -> Self {
         Self {
             poll: 0,
-            asked: Query { url: 0, variables: 0 },
+            last_query: Query { url: 0, variables: 0 },
             revision: 0,
             in_flight: None,
             timer: None,
@@ -74,7 +74,7 @@ impl ReportPolls {
         myself: &ActorRef<Envelope<PollerMessage>>,
     ) {
         let wanted = state.and_then(ClusterState::reports_query);
-        if self.in_flight.is_some() && wanted == Some(self.asked) {
+        if self.in_flight.is_some() && wanted == Some(self.last_query) {
             self.set_timer(given, myself);
         } else {
             self.poll(given, state, myself);
@@ -97,8 +97,8 @@ impl ReportPolls {
         // An answer under way belongs to another question, or to none.
         self.poll += 1;
         let Some(state) = state else { return };
-        let (Some(asked), Some(url)) = (state.reports_query(), state.url.as_ref()) else { return };
-        (self.asked, self.revision) = (asked, state.revision);
+        let (Some(last_query), Some(url)) = (state.reports_query(), state.url.as_ref()) else { return };
+        (self.last_query, self.revision) = (last_query, state.revision);
         let poll = self.poll;
         let registry = Arc::clone(&given.registry);
         let url = url.value.clone();
@@ -152,8 +152,8 @@ impl ReportPolls {
         given.reports.publish(Arc::new(Reports {
             machines: Arc::new(machines),
             at,
-            seen: Instant::now(),
-            query: self.asked,
+            received: Instant::now(),
+            query: self.last_query,
             revision: self.revision,
         }));
     }

@@ -122,14 +122,14 @@ impl Cluster {
     pub fn add_node(&mut self, name: &str) {
         let node = KubeNode { name: name.to_owned(), ready: Some(true), ..KubeNode::default() };
         self.nodes.insert(name.to_owned(), node);
-        self.settle();
+        self.schedule_pods();
     }
 
     /// Removes a node and its pods at once.
     pub fn remove_node(&mut self, name: &str) {
         self.nodes.remove(name);
         self.pods.retain(|_, kept| kept.node.as_deref() != Some(name));
-        self.settle();
+        self.schedule_pods();
     }
 
     pub fn set_taints(&mut self, name: &str, taints: Vec<Taint>) {
@@ -150,7 +150,7 @@ impl Cluster {
                 self.plan(uid);
             }
         }
-        self.settle();
+        self.schedule_pods();
     }
 
     /// Adds a namespace, or replaces its labels.
@@ -164,10 +164,10 @@ impl Cluster {
         self.workloads.push(workload);
         if let PodOwner::Nobody { pods } = owner {
             for _ in 0..pods {
-                self.make(index, None);
+                self.create_pod(index, None);
             }
         }
-        self.settle();
+        self.schedule_pods();
     }
 
     pub fn add_budget(&mut self, budget: WorkloadBudget) {
@@ -180,7 +180,7 @@ impl Cluster {
 
     /// Sets whether a pod hangs. A hanging pod never ends; its grace period has no effect.
     pub fn set_stuck(&mut self, pod: &PodId, stuck: bool) {
-        let Some(uid) = self.find(pod) else { return };
+        let Some(uid) = self.find_pod(pod) else { return };
         if let Some(kept) = self.pods.get_mut(&uid) {
             kept.stuck = stuck;
         }
@@ -241,7 +241,7 @@ impl Cluster {
 
     /// The view of a forecast. Each pod has the label `app` with the name of its workload, which its budgets select.
     #[must_use]
-    pub fn scheduled(&self) -> Workloads {
+    pub fn workloads(&self) -> Workloads {
         let mut pods: Vec<ScheduledPod> =
             self.pods.values().filter_map(|kept| self.scheduled_pod(kept)).collect();
         pods.sort_by(|one, other| one.pod.id.cmp(&other.pod.id));
@@ -286,13 +286,6 @@ impl Cluster {
         i64::try_from(self.pods.values().filter(is_healthy).count()).unwrap_or(i64::MAX)
     }
 
-    /// Sets the volumes that a node's kubelet reports as in use.
-    pub fn set_volumes(&mut self, name: &str, volumes: &[&str]) {
-        if let Some(node) = self.nodes.get_mut(name) {
-            node.volumes_in_use = volumes.iter().map(|volume| (*volume).to_owned()).collect();
-        }
-    }
-
     /// Cordons or uncordons a node; returns whether the node exists.
     pub fn set_cordon(&mut self, name: &str, cordoned: bool) -> bool {
         let Some(node) = self.nodes.get_mut(name) else { return false };
@@ -306,7 +299,7 @@ impl Cluster {
         if before != (cordoned, cordoned) {
             self.writes += 1;
         }
-        self.settle();
+        self.schedule_pods();
         true
     }
 
@@ -315,7 +308,7 @@ impl Cluster {
     /// # Errors
     /// Several budgets apply to the pod.
     pub fn evict(&mut self, id: &PodId, dry_run: bool) -> Result<EvictionOutcome, String> {
-        let Some(uid) = self.find(id) else { return Ok(EvictionOutcome::Gone) };
+        let Some(uid) = self.find_pod(id) else { return Ok(EvictionOutcome::Gone) };
         let kept = &self.pods[&uid];
         let workload = &self.workloads[kept.workload];
         let mut budgets = self
@@ -351,7 +344,7 @@ impl Cluster {
 
     /// Starts the deletion of a pod. A pod that is gone or being deleted is unchanged.
     pub fn delete(&mut self, id: &PodId) {
-        let Some(uid) = self.find(id) else { return };
+        let Some(uid) = self.find_pod(id) else { return };
         let now = self.now;
         let Some(kept) = self.pods.get_mut(&uid) else { return };
         if kept.pod.deleted_at.is_none() {
@@ -363,7 +356,7 @@ impl Cluster {
         } else {
             self.plan(uid);
         }
-        self.settle();
+        self.schedule_pods();
     }
 
     pub(super) fn advance(&mut self, to: OffsetDateTime) {
@@ -391,7 +384,7 @@ impl Cluster {
             (PodStep::Complete, PodPhase::Running, None) => kept.pod.phase = PodPhase::Succeeded,
             (PodStep::End, _, Some(_)) => {
                 self.pods.remove(&uid);
-                self.settle();
+                self.schedule_pods();
             }
             // The pod's state changed before the planned step.
             _ => {}
@@ -417,7 +410,7 @@ impl Cluster {
     }
 
     /// Creates missing pods and binds pending ones.
-    fn settle(&mut self) {
+    fn schedule_pods(&mut self) {
         for index in 0..self.workloads.len() {
             let workload = &self.workloads[index];
             match workload.owner {
@@ -425,21 +418,21 @@ impl Cluster {
                     let alive =
                         self.pods_of_workload(index).filter(|kept| kept.pod.deleted_at.is_none()).count();
                     for _ in alive..replicas as usize {
-                        self.make(index, None);
+                        self.create_pod(index, None);
                     }
                 }
                 PodOwner::Job { pods, .. } => {
                     let there =
                         self.pods_of_workload(index).filter(|kept| kept.pod.deleted_at.is_none()).count();
                     for _ in there..pods as usize {
-                        self.make(index, None);
+                        self.create_pod(index, None);
                     }
                 }
                 PodOwner::DaemonSet | PodOwner::OnDeleteDaemonSet | PodOwner::Static => {
                     let names: Vec<String> = self.nodes.keys().cloned().collect();
                     for node in names {
                         if !self.pods_of_workload(index).any(|kept| kept.node.as_ref() == Some(&node)) {
-                            self.make(index, Some(node));
+                            self.create_pod(index, Some(node));
                         }
                     }
                 }
@@ -457,7 +450,7 @@ impl Cluster {
         }
     }
 
-    fn make(&mut self, index: usize, node: Option<String>) {
+    fn create_pod(&mut self, index: usize, node: Option<String>) {
         self.made += 1;
         let uid = self.made;
         let workload = &self.workloads[index];
@@ -503,7 +496,7 @@ impl Cluster {
         equal.get(usize::try_from(which).ok()?).map(|name| (*name).clone())
     }
 
-    fn find(&self, id: &PodId) -> Option<u64> {
+    fn find_pod(&self, id: &PodId) -> Option<u64> {
         self.pods.iter().find(|(_, kept)| kept.pod.id == *id).map(|(uid, _)| *uid)
     }
 

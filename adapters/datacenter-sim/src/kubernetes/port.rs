@@ -152,6 +152,6 @@ impl Kubernetes for SimulatedKubernetes {
 #[async_trait]
 impl KubernetesWorkloads for SimulatedKubernetes {
     async fn workloads(&self) -> Result<Workloads, KubernetesError> {
-        self.exchange("workloads", READ_DEADLINE, None, |cluster| Ok(cluster.scheduled())).await
+        self.exchange("workloads", READ_DEADLINE, None, |cluster| Ok(cluster.workloads())).await
     }
 }

@@ -152,7 +152,7 @@ impl EtcdBackups for SimulatedBackups {
         }
     }
 
-    async fn rotate(
+    async fn remove_older_backups(
         &self,
         permit: &Permit,
         _: &Path,

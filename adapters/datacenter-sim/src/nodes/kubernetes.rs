@@ -21,6 +21,7 @@ use madako_protocol::components::Components;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::node::{ContainerSpec, FileContent, NodeAction};
 use madako_protocol::permit::Permit;
+use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
 
 use super::SimulatedNodes;
@@ -204,6 +205,19 @@ impl World {
         (!self.is_healthy(Component::ApiServer, address)).then(|| self.now - lost)
     }
 
+    /// Notes the API servers that are ready in the Endpoints and were not `before`.
+    pub(super) fn note_ready_servers(&mut self, before: &BTreeSet<String>) {
+        for address in self.objects.ready_endpoints().difference(before) {
+            let has_served = self.nodes.get(address).is_none_or(|machine| {
+                let server = machine.containers.get(Component::ApiServer.name());
+                let is_running = server.is_some_and(|ran| ran.status.running);
+                !is_running || self.serves(Component::ApiServer, machine)
+            });
+            let fact = KubernetesFact::ServerReady { address: address.clone(), has_served };
+            self.note(Observed::Kubernetes(fact));
+        }
+    }
+
     /// Registers the nodes whose kubelets reach an API server. A new Node object has the taints of its kubelet's
     /// configuration.
     pub(crate) fn register(&mut self) {
@@ -292,7 +306,9 @@ impl World {
             server.is_some_and(|ran| ran.status.running && ran.since != Some(world.now))
         };
         if before.get(&effect.address) == Some(&true) && !runs(self, &effect.address) {
-            let fact = KubernetesFact::ApiServerEnded { effect: effect.clone(), healthy_for, others };
+            let is_ready = self.objects.ready_endpoints().contains(&effect.address);
+            let effect = effect.clone();
+            let fact = KubernetesFact::ApiServerEnded { effect, healthy_for, others, is_ready };
             self.note(Observed::Kubernetes(fact));
         }
         if let Some((spec, fact)) = changes
@@ -323,6 +339,12 @@ fn unavailable_error(what: String) -> KubernetesError {
 }
 
 impl SimulatedNodes {
+    /// Number of requests to API servers. Reads of all Node objects are none: a watch keeps them.
+    #[must_use]
+    pub fn api_requests(&self) -> u64 {
+        self.with_world(|world| world.api_requests)
+    }
+
     /// Asks the first of these API servers that is healthy. A node that does not answer costs the whole time-out.
     pub(super) async fn ask_api<R>(
         &self,
@@ -343,6 +365,7 @@ impl SimulatedNodes {
         let began = Instant::now();
         sleep_until(began + 2 * LATENCY).await;
         let answer = self.with_world(|world| {
+            world.api_requests += 1;
             world.register();
             let server = servers.iter().find(|it| world.is_healthy(Component::ApiServer, it))?;
             Some(ask(world, server))
@@ -359,8 +382,11 @@ impl Components for SimulatedNodes {
     async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError> {
         let began = Instant::now();
         sleep_until(began + 2 * LATENCY).await;
-        let (is_healthy, answers) =
-            self.with_world(|world| (world.is_healthy(component, address), world.answers_requests(address)));
+        let (is_healthy, answers) = self.with_world(|world| {
+            // It answers whether it is ready, and lists namespaces.
+            world.api_requests += if component == Component::ApiServer { 2 } else { 0 };
+            (world.is_healthy(component, address), world.answers_requests(address))
+        });
         if is_healthy {
             return Ok(());
         }
@@ -400,6 +426,21 @@ impl Components for SimulatedNodes {
             leader.map(|address| format!("{address}_1"))
         };
         self.ask_api(format!("lease of {component}"), servers, leader).await
+    }
+
+    async fn restarted_containers(
+        &self,
+        servers: &[String],
+        node: &str,
+        _: OffsetDateTime,
+    ) -> Result<Vec<String>, KubernetesError> {
+        let restarted = |world: &mut World| {
+            let is_it =
+                |address: &&String| world.nodes.get(*address).and_then(node_name).as_deref() == Some(node);
+            let counts = world.restarted_pods.iter().filter(|(address, _)| is_it(address));
+            counts.map(|(_, count)| format!("default/{count}-pods/main")).collect()
+        };
+        self.ask_api(format!("restarted containers on node {node}"), servers, restarted).await
     }
 
     async fn add_taints(

@@ -50,7 +50,7 @@ pub enum Observed {
     Kubernetes(KubernetesFact),
 }
 
-/// A change of Kubernetes' components by an effect.
+/// A change of Kubernetes' components, or of the Endpoints of API servers, by an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KubernetesFact {
     /// An effect ended a healthy API server.
@@ -60,6 +60,14 @@ pub enum KubernetesFact {
         healthy_for: Duration,
         /// Addresses of the other nodes with an API server, and the time for which each was not healthy; `None`: it was.
         others: BTreeMap<String, Option<Duration>>,
+        /// Its address was ready in the Endpoints of the API servers.
+        is_ready: bool,
+    },
+    /// An API server became ready in the Endpoints of the API servers.
+    ServerReady {
+        address: String,
+        /// It has served since its start, or has ended.
+        has_served: bool,
     },
     /// An effect started a kubelet that did not run.
     KubeletStarted {

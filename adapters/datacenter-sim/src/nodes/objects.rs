@@ -61,6 +61,16 @@ impl ObjectStore {
         self.nodes.entry(name.to_owned()).or_default().version += 1;
     }
 
+    /// Addresses of the API servers that are ready in their Endpoints.
+    pub(crate) fn ready_endpoints(&self) -> BTreeSet<String> {
+        let is_of_servers = |key: &ResourceKey| {
+            key.kind == "Endpoints" && key.name == "kubernetes" && key.namespace.as_deref() == Some("default")
+        };
+        let found = self.objects.iter().find(|(key, _)| is_of_servers(key));
+        let ready = found.and_then(|(_, endpoints)| endpoints["subsets"][0]["addresses"].as_array());
+        ready.into_iter().flatten().filter_map(|ready| ready["ip"].as_str().map(str::to_owned)).collect()
+    }
+
     pub(crate) fn has_server(&self, address: &str) -> bool {
         self.servers.contains(address)
     }
@@ -199,12 +209,15 @@ impl Objects for SimulatedNodes {
             Some(kubernetes_version_of_image(&server.status.image))
         };
         let what = format!("version of the API server {address}");
-        let told = self.ask_api(what.clone(), &[address.to_owned()], version).await?;
-        told.ok_or(KubernetesError::NotFound { what })
+        let answer = self.ask_api(what.clone(), &[address.to_owned()], version).await?;
+        answer.ok_or(KubernetesError::NotFound { what })
     }
 
     async fn read_node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
-        let nodes = |world: &mut World| world.registered.keys().map(|name| world.node_object(name)).collect();
+        let nodes = |world: &mut World| {
+            world.api_requests -= 1;
+            world.registered.keys().map(|name| world.node_object(name)).collect()
+        };
         self.ask_api("Node objects".to_owned(), servers, nodes).await
     }
 
@@ -231,7 +244,9 @@ impl Objects for SimulatedNodes {
         let key = &manifest.name().key;
         let apply = |world: &mut World, server: &str| {
             world.check_readable(key, server)?;
+            let ready = world.objects.ready_endpoints();
             world.objects.apply(manifest)?;
+            world.note_ready_servers(&ready);
             world.note_written(key, server);
             Ok(())
         };

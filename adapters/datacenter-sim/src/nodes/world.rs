@@ -96,6 +96,8 @@ pub(crate) struct World {
     pub(crate) api_gained: BTreeMap<String, Instant>,
     /// The load of API servers, by address; without one, they answer at once.
     pub(crate) api_load: BTreeMap<String, ApiLoad>,
+    /// Number of requests to API servers.
+    pub(crate) api_requests: u64,
     /// Times at which effects restarted kubelets and proxies, by component and address.
     pub(crate) restarted: BTreeMap<(Component, String), Instant>,
     /// The pods that run on the nodes; `None`: they are of no account.
@@ -126,6 +128,7 @@ impl World {
             encryption: Encryption::default(),
             api_lost: BTreeMap::new(),
             api_gained: BTreeMap::new(),
+            api_requests: 0,
             api_load: BTreeMap::new(),
             restarted: BTreeMap::new(),
             pods: None,
@@ -187,13 +190,13 @@ impl World {
     }
 
     /// True if programs on the node run.
-    pub(crate) fn is_awake(&self, address: &str) -> bool {
+    pub(crate) fn runs_programs(&self, address: &str) -> bool {
         self.nodes.get(address).is_some_and(|machine| machine.is_on)
             && !self.has_fault(address, NodeFault::Pause)
     }
 
     pub(crate) fn answers_requests(&self, address: &str) -> bool {
-        self.is_awake(address) && self.island_of(address) == NetworkIsland::Mainland
+        self.runs_programs(address) && self.island_of(address) == NetworkIsland::Mainland
     }
 
     /// Carries out all events until a time.
@@ -284,7 +287,7 @@ impl World {
             self.drop_effect(command.order, "the node lost its power");
             return;
         }
-        let is_held = !self.is_awake(&address)
+        let is_held = !self.runs_programs(&address)
             || (!command.has_arrived && self.island_of(&address) != NetworkIsland::Mainland);
         if is_held {
             command.due = None;

@@ -86,8 +86,9 @@ async fn a_reset_takes_time_heals_its_machine_and_is_recorded() {
     assert_eq!((trial.state(), trial.health().await.as_str()), (MachineState::Healthy, "true"));
     assert_eq!(trial.run(SUCCESS).await, Ok(HostEnd::Exited { code: 0 }));
     let runs = trial.host.runs();
-    let told: Vec<_> = runs.iter().map(|run| (run.host.as_str(), run.epoch, run.program.as_str())).collect();
-    assert_eq!(told, [("alpha", 5, RESET), ("host", 5, SUCCESS)]);
+    let reported: Vec<_> =
+        runs.iter().map(|run| (run.host.as_str(), run.epoch, run.program.as_str())).collect();
+    assert_eq!(reported, [("alpha", 5, RESET), ("host", 5, SUCCESS)]);
     assert!(runs.iter().all(|run| run.address == trial.address && run.ended > Some(run.began)));
 }
 

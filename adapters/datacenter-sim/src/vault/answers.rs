@@ -56,14 +56,14 @@ impl ReceivedRequest {
 impl SimulatedVault {
     pub(super) async fn answer_http(&self, request: HttpRequest) -> HttpResponse {
         let method: &str = request.method.into();
-        let asked = ReceivedRequest::new(&request);
-        let what = format!("{method} {}", asked.as_ref().map_or("?", |asked| asked.path.as_str()));
-        let (status, body) = match &asked {
+        let received = ReceivedRequest::new(&request);
+        let what = format!("{method} {}", received.as_ref().map_or("?", |received| received.path.as_str()));
+        let (status, body) = match &received {
             None => error_answer(400, &["error parsing JSON"]),
-            Some(asked) => self.answer_request(asked).await,
+            Some(received) => self.answer_request(received).await,
         };
         let mut state = self.lock();
-        let token = asked.and_then(|asked| asked.token);
+        let token = received.and_then(|received| received.token);
         let ended = token.is_some_and(|token| state.has_ended(&token));
         state.requests.push(VaultRequest { what, status, ended });
         let body = body.map(|body| body.to_string()).unwrap_or_default();
@@ -71,15 +71,15 @@ impl SimulatedVault {
         HttpResponse { status, headers, body: Bytes::from(body) }
     }
 
-    async fn answer_request(&self, asked: &ReceivedRequest) -> Answer {
-        let early = self.lock().answer_without_token(asked);
+    async fn answer_request(&self, received: &ReceivedRequest) -> Answer {
+        let early = self.lock().answer_without_token(received);
         if let Some(answer) = early {
             return answer;
         }
-        if let Some(answer) = self.answer_engine(asked).await {
+        if let Some(answer) = self.answer_engine(received).await {
             return answer;
         }
-        self.lock().answer_operator(asked)
+        self.lock().answer_operator(received)
     }
 }
 
@@ -90,43 +90,44 @@ impl State {
     }
 
     /// The answer to a request that needs no token, or whose token permits nothing.
-    fn answer_without_token(&mut self, asked: &ReceivedRequest) -> Option<Answer> {
-        if asked.path == "sys/health" {
+    fn answer_without_token(&mut self, received: &ReceivedRequest) -> Option<Answer> {
+        if received.path == "sys/health" {
             let status = if self.sealed { 503 } else { 200 };
             return Some((status, Some(json!({ "initialized": true, "sealed": self.sealed }))));
         }
-        if asked.path == "sys/unseal" {
+        if received.path == "sys/unseal" {
             self.sealed = false;
             return Some((200, Some(json!({ "sealed": false }))));
         }
         if self.sealed {
             return Some(error_answer(503, &["Vault is sealed"]));
         }
-        if asked.path == "auth/approle/login" {
-            let is_known = asked.text_field("role_id") == ROLE_ID
-                && self.role_secrets.contains(asked.text_field("secret_id"));
+        if received.path == "auth/approle/login" {
+            let is_known = received.text_field("role_id") == ROLE_ID
+                && self.role_secrets.contains(received.text_field("secret_id"));
             return Some(match self.period.filter(|_| is_known) {
                 Some(period) => self.new_token(Some(period)),
                 None => error_answer(400, &["invalid role or secret ID"]),
             });
         }
-        if let Some(user) = asked.path.strip_prefix("auth/userpass/login/") {
+        if let Some(user) = received.path.strip_prefix("auth/userpass/login/") {
             let is_known =
-                self.users.get(user).is_some_and(|password| *password == asked.text_field("password"));
+                self.users.get(user).is_some_and(|password| *password == received.text_field("password"));
             return Some(if is_known {
                 self.new_token(None)
             } else {
                 error_answer(400, &["invalid username or password"])
             });
         }
-        let token = asked.token.as_deref().unwrap_or_default();
+        let token = received.token.as_deref().unwrap_or_default();
         if token == ROOT_TOKEN {
             return None;
         }
         let is_live = self.tokens.contains_key(token) && !self.has_ended(token);
         // Tokens of users have no end here, and the policy of an operator.
         let is_operator = matches!(self.tokens.get(token), Some(None));
-        let may = is_operator || asked.path.starts_with("cke/") || asked.path == "auth/token/renew-self";
+        let may =
+            is_operator || received.path.starts_with("cke/") || received.path == "auth/token/renew-self";
         (!is_live || !may).then(|| error_answer(403, &["permission denied"]))
     }
 
@@ -139,15 +140,15 @@ impl State {
     }
 
     /// The answer to an operator, or to the holder of a token about it.
-    fn answer_operator(&mut self, asked: &ReceivedRequest) -> Answer {
-        let path = asked.path.as_str();
+    fn answer_operator(&mut self, received: &ReceivedRequest) -> Answer {
+        let path = received.path.as_str();
         match path {
             "sys/seal" => {
                 self.sealed = true;
                 (204, None)
             }
             "auth/token/renew-self" => {
-                let token = asked.token.clone().unwrap_or_default();
+                let token = received.token.clone().unwrap_or_default();
                 if let (Some(period), Some(end)) = (self.period, self.tokens.get_mut(&token)) {
                     *end = Some(Instant::now() + period);
                 }
@@ -164,7 +165,7 @@ impl State {
             }
             "sys/policies/acl/cke" => (204, None),
             "auth/approle/role/cke" => {
-                let seconds = match asked.text_field("period") {
+                let seconds = match received.text_field("period") {
                     "1h" => 3600,
                     text => text.trim_end_matches('s').parse().unwrap_or(3600),
                 };
@@ -182,11 +183,11 @@ impl State {
                     error_answer(400, &[&format!("path is already in use at {mount}/")])
                 }
                 (Some(mount), _) => {
-                    self.mounts.insert(mount.to_owned(), asked.text_field("type").to_owned());
+                    self.mounts.insert(mount.to_owned(), received.text_field("type").to_owned());
                     (204, None)
                 }
                 (_, Some(user)) => {
-                    self.users.insert(user.to_owned(), asked.text_field("password").to_owned());
+                    self.users.insert(user.to_owned(), received.text_field("password").to_owned());
                     (204, None)
                 }
                 _ => missing_mount_answer(path),

@@ -20,29 +20,29 @@ fn empty_answer() -> Answer {
 
 impl SimulatedVault {
     /// The answer of an engine; `None` if the path belongs to none.
-    pub(super) async fn answer_engine(&self, asked: &ReceivedRequest) -> Option<Answer> {
-        if let Some(rest) = asked.path.strip_prefix(AUTHORITIES) {
+    pub(super) async fn answer_engine(&self, received: &ReceivedRequest) -> Option<Answer> {
+        if let Some(rest) = received.path.strip_prefix(AUTHORITIES) {
             let (name, rest) = rest.split_once('/')?;
             let mount = format!("{AUTHORITIES}{name}");
             if !self.lock().mounts.contains_key(&mount) {
-                return Some(missing_mount_answer(&asked.path));
+                return Some(missing_mount_answer(&received.path));
             }
             let authority: Authority = name.parse().ok()?;
-            return Some(self.answer_authority(authority, &mount, rest, asked).await);
+            return Some(self.answer_authority(authority, &mount, rest, received).await);
         }
-        if asked.path.starts_with("cke/secrets/") {
+        if received.path.starts_with("cke/secrets/") {
             let mut state = self.lock();
             if !state.mounts.contains_key(SECRETS) {
-                return Some(missing_mount_answer(&asked.path));
+                return Some(missing_mount_answer(&received.path));
             }
-            if !asked.is_read() {
-                state.secrets.insert(asked.path.clone(), asked.body.clone());
+            if !received.is_read() {
+                state.secrets.insert(received.path.clone(), received.body.clone());
                 return Some((204, None));
             }
-            let found = state.secrets.get(&asked.path).cloned();
+            let found = state.secrets.get(&received.path).cloned();
             return Some(found.map_or_else(empty_answer, |found| data_answer(Value::Object(found))));
         }
-        asked.path.starts_with("cke/").then(|| missing_mount_answer(&asked.path))
+        received.path.starts_with("cke/").then(|| missing_mount_answer(&received.path))
     }
 
     async fn answer_authority(
@@ -50,18 +50,18 @@ impl SimulatedVault {
         authority: Authority,
         mount: &str,
         rest: &str,
-        asked: &ReceivedRequest,
+        received: &ReceivedRequest,
     ) -> Answer {
         match rest.split_once('/') {
-            Some(("roles", _)) => self.answer_role(asked),
+            Some(("roles", _)) => self.answer_role(received),
             Some(("issue", role)) => {
                 let role = self.lock().roles.get(&format!("{mount}/roles/{role}")).cloned();
                 match role {
-                    None => error_answer(400, &[&format!("unknown role: {}", asked.path)]),
+                    None => error_answer(400, &[&format!("unknown role: {}", received.path)]),
                     Some(_) if !self.lock().roots.contains(mount) => {
                         error_answer(500, &["no default issuer currently configured"])
                     }
-                    Some(role) => self.issue(authority, &role, asked).await,
+                    Some(role) => self.issue(authority, &role, received).await,
                 }
             }
             Some(("root", "generate/internal")) => match self.authorities.certificate(authority).await {
@@ -78,20 +78,20 @@ impl SimulatedVault {
         }
     }
 
-    fn answer_role(&self, asked: &ReceivedRequest) -> Answer {
+    fn answer_role(&self, received: &ReceivedRequest) -> Answer {
         use madako_protocol::ports::HttpMethod::{Delete, Get, Post, Put};
         let mut state = self.lock();
-        match asked.method {
-            Get => match state.roles.get(&asked.path) {
+        match received.method {
+            Get => match state.roles.get(&received.path) {
                 None => empty_answer(),
                 Some(role) => data_answer(Value::Object(role.clone())),
             },
             Put | Post => {
-                state.roles.insert(asked.path.clone(), asked.body.clone());
-                data_answer(Value::Object(asked.body.clone()))
+                state.roles.insert(received.path.clone(), received.body.clone());
+                data_answer(Value::Object(received.body.clone()))
             }
             Delete => {
-                state.roles.remove(&asked.path);
+                state.roles.remove(&received.path);
                 (204, None)
             }
         }
@@ -101,9 +101,9 @@ impl SimulatedVault {
         &self,
         authority: Authority,
         role: &Map<String, Value>,
-        asked: &ReceivedRequest,
+        received: &ReceivedRequest,
     ) -> Answer {
-        match self.authorities.issue(&certificate_request(authority, role, asked)).await {
+        match self.authorities.issue(&certificate_request(authority, role, received)).await {
             Ok(issued) => data_answer(json!({
                 "certificate": issued.certificate,
                 "private_key": issued.private_key.reveal(),
@@ -117,17 +117,17 @@ impl SimulatedVault {
 fn certificate_request(
     authority: Authority,
     role: &Map<String, Value>,
-    asked: &ReceivedRequest,
+    received: &ReceivedRequest,
 ) -> CertificateRequest {
     let of_role = |name: &str| role.get(name).and_then(Value::as_str).unwrap_or_default();
     let list = |name: &str| -> Vec<String> {
-        asked.text_field(name).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
+        received.text_field(name).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
     };
-    let common_name = asked.text_field("common_name").to_owned();
+    let common_name = received.text_field("common_name").to_owned();
     let mut dns_names = list("alt_names");
     // A real Vault also adds an address as a DNS name, which no client looks at.
     let is_name = common_name.parse::<std::net::IpAddr>().is_err();
-    if asked.text_field("exclude_cn_from_sans") != "true" && is_name {
+    if received.text_field("exclude_cn_from_sans") != "true" && is_name {
         dns_names.push(common_name.clone());
     }
     let usage = match (of_role("server_flag"), of_role("client_flag")) {
@@ -136,7 +136,7 @@ fn certificate_request(
         (_, "false") => Usage::Server,
         _ => Usage::Both,
     };
-    let given = Some(asked.text_field("ttl")).filter(|ttl| !ttl.is_empty()).map(parse_duration);
+    let given = Some(received.text_field("ttl")).filter(|ttl| !ttl.is_empty()).map(parse_duration);
     let validity =
         given.unwrap_or_else(|| parse_duration(of_role("ttl"))).min(parse_duration(of_role("max_ttl")));
     CertificateRequest {

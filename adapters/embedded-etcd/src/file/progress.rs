@@ -5,7 +5,7 @@
 
 use tokio::time::Instant;
 
-use crate::limits::PROGRESS_SAID_EVERY;
+use crate::limits::PROGRESS_LOG_INTERVAL;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
@@ -24,12 +24,12 @@ pub(super) struct Progress {
     step: Step,
     /// Bytes read in this step.
     read: u64,
-    said: Instant,
+    logged_at: Instant,
 }
 
 impl Progress {
     pub(super) fn new(len: u64, now: Instant) -> Self {
-        Self { len, step: Step::Opening, read: 0, said: now }
+        Self { len, step: Step::Opening, read: 0, logged_at: now }
     }
 
     pub(super) fn enter(&mut self, step: Step) {
@@ -39,10 +39,10 @@ impl Progress {
     /// Counts bytes. Returns the percentage when the next log line is due.
     pub(super) fn record_read(&mut self, bytes: u64, now: Instant) -> Option<u64> {
         self.read = self.len.min(self.read.saturating_add(bytes));
-        if now.duration_since(self.said) < PROGRESS_SAID_EVERY {
+        if now.duration_since(self.logged_at) < PROGRESS_LOG_INTERVAL {
             return None;
         }
-        self.said = now;
+        self.logged_at = now;
         let of_step = self.read.saturating_mul(100) / self.len.max(1);
         Some((self.step as u64 * 100 + of_step) / STEPS)
     }
@@ -73,6 +73,6 @@ mod tests {
     #[test]
     fn an_empty_file_has_a_share() {
         let began = Instant::now();
-        assert_eq!(Progress::new(0, began).record_read(10, began + PROGRESS_SAID_EVERY), Some(0));
+        assert_eq!(Progress::new(0, began).record_read(10, began + PROGRESS_LOG_INTERVAL), Some(0));
     }
 }

@@ -25,14 +25,16 @@ impl std::fmt::Debug for ServerTls {
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("cannot read the {what} of the listener as PEM")]
+    #[error("cannot read the {what} of the embedded store as PEM")]
     Pem { what: &'static str, source: rustls::pki_types::pem::Error },
-    #[error("the PEM text of the listener's {what} contains no certificate")]
+    #[error("the {what} of the embedded store contains no certificate in PEM")]
     Empty { what: &'static str },
     /// Certificate and key do not match, or their kind is not supported.
-    #[error("cannot use the certificate of the listener with its private key")]
+    #[error(
+        "cannot use the certificate of the embedded store (`embedded.tls-cert`) with its private key (`embedded.tls-key`)"
+    )]
     Certificate(#[source] rustls::Error),
-    #[error("cannot verify clients with the certificates of the client CA")]
+    #[error("cannot verify clients of the embedded store with the CA certificates in `embedded.tls-ca`")]
     ClientCa(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -40,9 +42,9 @@ impl ServerTls {
     /// Configuration for rustls. Offers HTTP/2 and HTTP/1.1, as etcd does.
     pub(crate) fn load_config(&self) -> Result<Arc<rustls::ServerConfig>, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let chain = read_certificates(&self.certificate, "certificate")?;
+        let chain = read_certificates(&self.certificate, "certificate (`embedded.tls-cert`)")?;
         let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|source| TlsError::Pem { what: "private key", source })?;
+            .map_err(|source| TlsError::Pem { what: "private key (`embedded.tls-key`)", source })?;
         let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Certificate)?;
@@ -50,7 +52,7 @@ impl ServerTls {
             None => builder.with_no_client_auth(),
             Some(authority) => {
                 let mut roots = RootCertStore::empty();
-                for certificate in read_certificates(authority, "client CA")? {
+                for certificate in read_certificates(authority, "client CA (`embedded.tls-ca`)")? {
                     roots.add(certificate).map_err(|error| TlsError::ClientCa(error.into()))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)

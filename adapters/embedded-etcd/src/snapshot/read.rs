@@ -38,7 +38,7 @@ pub enum SnapshotError {
     )]
     Digest,
     /// The pages are not those of a bbolt file.
-    #[error("the snapshot is not in etcd's format ({0})")]
+    #[error("the snapshot is not in etcd's format ({0}): expected a file that `snapshot save` wrote")]
     Format(&'static str),
 }
 
@@ -50,6 +50,12 @@ impl Snapshot {
             return Err(SnapshotError::Digest);
         }
         Self::from_pages(contents).map_err(SnapshotError::Format)
+    }
+
+    /// True if a file begins as a file of etcd does, whatever is wrong with the rest: with a meta page of bbolt.
+    #[must_use]
+    pub fn is_begun_by(file: &[u8]) -> bool {
+        file.get(PAGE_HEADER_BYTES..).is_some_and(|meta| meta.starts_with(&MAGIC.to_le_bytes()))
     }
 
     #[must_use]

@@ -41,9 +41,9 @@ async fn everything(client: &mut Client) -> (i64, Vec<(String, String, i64, i64)
 /// The first response of a watch after the answer to its creation.
 async fn news(watch: &mut WatchStream) -> WatchResponse {
     loop {
-        let told = watch.message().await.expect("the store answers").expect("the watch goes on");
-        if told.canceled() || !told.events().is_empty() {
-            return told;
+        let reported = watch.message().await.expect("the store answers").expect("the watch goes on");
+        if reported.canceled() || !reported.events().is_empty() {
+            return reported;
         }
     }
 }
@@ -65,8 +65,8 @@ async fn initial_contents_keep_their_revisions_and_later_writes_continue() {
     let from = |revision| WatchOptions::new().with_all_keys().with_start_revision(revision);
     let mut stream = client.watch("", Some(from(REVISION + 1))).await.unwrap();
     let mut late = client.watch("", Some(from(900))).await.unwrap();
-    let told = news(&mut late).await;
-    assert_eq!((told.canceled(), told.compact_revision()), (true, REVISION));
+    let shown = news(&mut late).await;
+    assert_eq!((shown.canceled(), shown.compact_revision()), (true, REVISION));
 
     // Comparisons refer to the revisions of the original store.
     let unchanged = |revision| Compare::mod_revision("a", CompareOp::Equal, revision);
@@ -75,8 +75,8 @@ async fn initial_contents_keep_their_revisions_and_later_writes_continue() {
     assert!(!refused.succeeded());
     let done = client.txn(Txn::new().when([unchanged(900)]).and_then(put())).await.unwrap();
     assert_eq!((done.succeeded(), done.header().unwrap().revision()), (true, REVISION + 1));
-    let told = news(&mut stream).await;
-    let kv = told.events()[0].kv().unwrap();
+    let shown = news(&mut stream).await;
+    let kv = shown.events()[0].kv().unwrap();
     assert_eq!((kv.create_revision(), kv.mod_revision()), (7, REVISION + 1));
 }
 

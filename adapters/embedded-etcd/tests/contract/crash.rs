@@ -112,7 +112,7 @@ async fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
             .spawn()
             .expect("the child starts");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let mut seen = 0;
+        let mut observed = 0;
         while let Some(line) = timeout(DEADLINE, lines.next_line()).await.expect("in time").expect("a line") {
             assert!(!line.contains("failed"), "kill {kill}: {line}");
             // Complete lines only: the kill may have cut off the last one.
@@ -122,14 +122,14 @@ async fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
                     (writer.parse(), number.parse(), revision.parse())
             {
                 acknowledged.insert(writer, (number, revision));
-                seen += 1;
-                if seen == before_kill {
+                observed += 1;
+                if observed == before_kill {
                     child.start_kill().expect("kill -9");
                 }
             }
         }
         child.wait().await.expect("it is gone");
-        assert!(seen >= before_kill, "the child ended by itself");
+        assert!(observed >= before_kill, "the child ended by itself");
         check(directory.path(), &acknowledged, kill).await;
     }
 }

@@ -136,8 +136,8 @@ async fn space_alarm_refuses_requests_that_need_space() {
     let mut outcomes = Vec::new();
     for wire in [&real.wire, &embedded.wire] {
         let header = wire.status(PbStatusRequest {}).await.expect("a status").header.expect("a header");
-        let mut seen = Vec::new();
-        seen.push(perform(wire, &Step::Put(put("a", "1"))).await);
+        let mut observed = Vec::new();
+        observed.push(perform(wire, &Step::Put(put("a", "1"))).await);
         alarm(wire, 1, header.member_id).await;
         let range = operation(PbTxnOpRequest::RequestRange(everything(0)));
         for step in [
@@ -147,11 +147,11 @@ async fn space_alarm_refuses_requests_that_need_space() {
             Step::Range(everything(0)),
             Step::Delete(PbDeleteRequest { key: b"a".to_vec(), ..Default::default() }),
         ] {
-            seen.push(perform(wire, &step).await);
+            observed.push(perform(wire, &step).await);
         }
         alarm(wire, 2, header.member_id).await;
-        seen.push(perform(wire, &Step::Put(put("a", "3"))).await);
-        outcomes.push(seen);
+        observed.push(perform(wire, &Step::Put(put("a", "3"))).await);
+        outcomes.push(observed);
     }
     assert_eq!(outcomes[1], outcomes[0]);
     assert!(matches!(&outcomes[0][1], Outcome::Refused(Code::ResourceExhausted, _)));
@@ -169,7 +169,7 @@ async fn alarm(wire: &Wire, action: i32, member_id: u64) {
 async fn a_lease_that_ends_takes_its_keys_with_one_revision() {
     let Some(real) = RealEtcd::start().await else { return };
     let embedded = Embedded::start().await;
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     for wire in [&real.wire, &embedded.wire] {
         let mut watchers = Watchers::open(wire).await;
         watchers.create(watch_request(b"\0", b"\0", 0, 0, &[], true)).await;
@@ -178,12 +178,12 @@ async fn a_lease_that_ends_takes_its_keys_with_one_revision() {
             wire.put(PbPutRequest { lease: 3, ..put(key, "v") }).await.expect("put");
         }
         let events = watchers.until_events(6).await;
-        seen.push(events);
+        observed.push(events);
         assert_eq!(wire.keep_alive(3).await.expect("an answer").ttl, 0);
     }
-    assert_eq!(seen[1], seen[0]);
+    assert_eq!(observed[1], observed[0]);
     assert_eq!(
-        seen[0][3..].iter().map(|event| event.kv.as_ref().map(|kv| kv.mod_revision)).collect::<Vec<_>>(),
+        observed[0][3..].iter().map(|event| event.kv.as_ref().map(|kv| kv.mod_revision)).collect::<Vec<_>>(),
         [Some(5), Some(5), Some(5)]
     );
     embedded.stop().await;

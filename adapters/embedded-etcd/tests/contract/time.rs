@@ -108,10 +108,10 @@ fn the_same_seed_gives_the_same_history() {
             let left = client.get("", Some(GetOptions::new().with_all_keys())).await.expect("a get");
             log.push(format!("{left:?}"));
             let revision = left.header().expect("a header").revision();
-            let mut seen = 0;
-            while seen < revision {
+            let mut observed = 0;
+            while observed < revision {
                 let response = watch.message().await.expect("an answer").expect("an answer");
-                seen = response.header().expect("a header").revision();
+                observed = response.header().expect("a header").revision();
                 log.push(format!("{response:?}"));
             }
             log

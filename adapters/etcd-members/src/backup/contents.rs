@@ -24,7 +24,7 @@ pub(crate) enum ReadFailure {
 
 /// The revision of a member that has applied all earlier writes of the cluster.
 pub(crate) async fn present_revision(member: &Client) -> Result<i64, Failure> {
-    let late = |_| Failure::Unavailable("etcd did not answer in time".to_owned());
+    let late = |_| Failure::Unavailable(format!("etcd did not answer within {REQUEST:?}"));
     let mut reader = member.kv_client();
     let answer = timeout(REQUEST, reader.get(HEALTH, None)).await.map_err(late)??;
     Ok(answer.header().map_or(0, etcd_client::ResponseHeader::revision))
@@ -44,8 +44,8 @@ pub(crate) async fn read_contents(
     loop {
         let options = GetOptions::new().with_from_key().with_revision(revision).with_limit(limit);
         let late = |_| Failure::Unavailable(format!("etcd sent no page of keys within {PAGE:?}"));
-        let asked = timeout(PAGE, reader.get(from.clone(), Some(options))).await;
-        let answer = match asked.map_err(late).and_then(|answer| answer.map_err(Failure::from)) {
+        let page = timeout(PAGE, reader.get(from.clone(), Some(options))).await;
+        let answer = match page.map_err(late).and_then(|answer| answer.map_err(Failure::from)) {
             Ok(answer) => answer,
             Err(Failure::Refused(why) | Failure::Unavailable(why))
                 if limit > 1 && why.contains(TOO_LARGE) =>

@@ -25,11 +25,11 @@ pub(crate) async fn check_programs(
 ) -> Result<(), BackupError> {
     let cluster = cluster.as_deref().and_then(parse_version);
     for (program, question) in [(ETCD, "--version"), (ETCDCTL, "version")] {
-        let asked = run(host, permits, program, &[question.to_owned()], VERSION).await?;
-        let answered = asked.stdout.lines().find_map(|line| parse_version(line.split_once(": ")?.1));
-        let version = answered.filter(|_| asked.succeeded()).ok_or_else(|| BackupError::Program {
+        let output = run(host, permits, program, &[question.to_owned()], VERSION).await?;
+        let answered = output.stdout.lines().find_map(|line| parse_version(line.split_once(": ")?.1));
+        let version = answered.filter(|_| output.succeeded()).ok_or_else(|| BackupError::Program {
             program,
-            why: format!("{program} {question} does not tell its version: {}", last_message(&asked)),
+            why: format!("{program} {question} does not tell its version: {}", last_message(&output)),
         })?;
         check_version(version, cluster).map_err(|why| BackupError::Program { program, why })?;
     }
@@ -94,8 +94,8 @@ pub(crate) async fn run(
 /// The last lines of a program's output, on one line.
 pub(crate) fn last_message(ended: &HostOutcome) -> String {
     let texts = [&ended.stderr, &ended.stdout];
-    let said = texts.into_iter().find(|text| !text.trim().is_empty());
-    let lines: Vec<&str> = said.map(|text| text.trim().lines().collect()).unwrap_or_default();
+    let message = texts.into_iter().find(|text| !text.trim().is_empty());
+    let lines: Vec<&str> = message.map(|text| text.trim().lines().collect()).unwrap_or_default();
     let last = &lines[lines.len().saturating_sub(MOST_LINES)..];
     let mut text = last.join("; ");
     text.truncate(text.floor_char_boundary(LONGEST_ERROR));

@@ -110,9 +110,9 @@ pub(crate) async fn restore(
     let refusal =
         |ended: &HostOutcome| BackupError::NotRestored { name: name.to_owned(), why: last_message(ended) };
     let status = ["snapshot", "status", &backup.display().to_string(), "--write-out=json"].map(str::to_owned);
-    let asked = run(host, permits, ETCDCTL, &status, RESTORE).await?;
-    let status: Option<Status> = serde_json::from_str(&asked.stdout).ok();
-    let status = status.filter(|_| asked.succeeded()).ok_or_else(|| refusal(&asked))?;
+    let output = run(host, permits, ETCDCTL, &status, RESTORE).await?;
+    let status: Option<Status> = serde_json::from_str(&output.stdout).ok();
+    let status = status.filter(|_| output.succeeded()).ok_or_else(|| refusal(&output))?;
     let peer = format!("https://{ADDRESS}:2380");
     let arguments = [
         "snapshot".to_owned(),

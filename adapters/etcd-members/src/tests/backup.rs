@@ -161,7 +161,8 @@ async fn a_backup_is_proved_by_an_etcd_that_was_restored_from_it() {
     for seconds in 1..4 {
         place.take(seconds).await;
     }
-    let removed = place.backups.rotate(&permit(), place.path(), 2, Some(&backup.name)).await.unwrap();
+    let removed =
+        place.backups.remove_older_backups(&permit(), place.path(), 2, Some(&backup.name)).await.unwrap();
     assert_eq!(removed, [backup_name(at(1))]);
     assert_eq!(place.names()[1..], [0, 2, 3].map(|seconds| backup_name(at(seconds))));
 }

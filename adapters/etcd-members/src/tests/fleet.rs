@@ -217,8 +217,8 @@ impl Fleet {
                 }
             }
         };
-        let seen = timeout(PATIENCE, looking).await;
-        seen.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"))
+        let observed = timeout(PATIENCE, looking).await;
+        observed.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"))
     }
 
     /// The members after the addition of a learner, which etcd refuses until all members have been connected for 5 s.

@@ -24,11 +24,11 @@ fn main() -> ExitCode {
     let Ok(runtime) = runtime else { return ExitCode::FAILURE };
     let host = CommandsOnHost::new(Duration::from_millis(silence));
     let command = HostCommand { words: command.to_vec(), deadline: Duration::from_millis(deadline) };
-    let told = runtime.block_on(async {
+    let text = runtime.block_on(async {
         let permit = Permit::give(1, Instant::now() + Duration::from_secs(60));
         format!("{:?}\n", host.run(&permit, command).await)
     });
-    match std::io::stdout().write_all(told.as_bytes()) {
+    match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

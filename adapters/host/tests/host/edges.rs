@@ -105,9 +105,9 @@ async fn command_gets_the_environment_without_the_variables_of_the_service() {
         ])
         .output()
         .unwrap();
-    let told = String::from_utf8(service.stdout).unwrap();
-    assert!(told.contains("BMC_SITE=kept") && told.contains("PATH="), "{told}");
-    assert!(!told.contains("secret") && !told.contains("LISTEN_FDS"), "{told}");
+    let text = String::from_utf8(service.stdout).unwrap();
+    assert!(text.contains("BMC_SITE=kept") && text.contains("PATH="), "{text}");
+    assert!(!text.contains("secret") && !text.contains("LISTEN_FDS"), "{text}");
 }
 
 #[tokio::test]

@@ -121,10 +121,10 @@ async fn commands_of_a_stalled_service_are_killed() {
     kill_process(id(&service), Signal::STOP).unwrap();
     trial.nothing_is_left().await;
     kill_process(id(&service), Signal::CONT).unwrap();
-    let mut told = String::new();
-    service.stdout.take().unwrap().read_to_string(&mut told).unwrap();
+    let mut text = String::new();
+    service.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     service.wait().unwrap();
-    assert!(told.contains("Lost") && told.contains("no heartbeat"), "{told}");
+    assert!(text.contains("Lost") && text.contains("no heartbeat"), "{text}");
 }
 
 #[tokio::test]
@@ -132,8 +132,8 @@ async fn commands_of_a_live_service_continue() {
     let trial = Trial::new();
     // Several times the allowed silence.
     let service = trial.service("sleep 4; echo done", LONG, Duration::from_secs(1)).output().unwrap();
-    let told = String::from_utf8(service.stdout).unwrap();
-    assert!(told.contains("done") && told.contains("code: 0"), "{told}");
+    let text = String::from_utf8(service.stdout).unwrap();
+    assert!(text.contains("done") && text.contains("code: 0"), "{text}");
 }
 
 #[tokio::test]

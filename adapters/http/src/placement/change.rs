@@ -93,7 +93,7 @@ pub(super) fn prepare_create(
 pub(super) fn change_whole(kind: Kind, body: &str) -> Result<Change, Problem> {
     with_type!(kind, Type => {
         let new = read_body::<Type>(kind.name(), body)?;
-        Ok(Box::new(move |stored, now| match Type::of(stored) {
+        Ok(Box::new(move |stored, now| match Type::from_object(stored) {
             Some(stored) => merge_update(stored, new.clone(), now),
             None => Ok(Effect::Keep),
         }))
@@ -175,7 +175,7 @@ where
 {
     let new = accept_request(T::status_from_request(body))?;
     Ok(Box::new(move |stored, _| {
-        let Some(stored) = T::of(stored) else { return Ok(Effect::Keep) };
+        let Some(stored) = T::from_object(stored) else { return Ok(Effect::Keep) };
         let mut merged = stored.clone();
         document::update_document(T::KIND.name(), merged.status_mut(), new.clone()).map_err(
             |mut error| {
@@ -264,7 +264,7 @@ fn change_resource<T: Resource>(
     change: impl Fn(&mut T, &Timestamp) -> Result<(), Problem> + Send + Sync + 'static,
 ) -> Change {
     Box::new(move |stored, now| {
-        let Some(stored) = T::of(stored) else { return Ok(Effect::Keep) };
+        let Some(stored) = T::from_object(stored) else { return Ok(Effect::Keep) };
         let mut changed = stored.clone();
         change(&mut changed, now)?;
         Ok(effect_of(stored, changed))

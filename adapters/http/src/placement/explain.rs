@@ -154,9 +154,9 @@ mod tests {
     #[test]
     fn assumptions_are_read_whole() {
         let read = |query: &str| parse_what_if(&Query::read(Some(query)));
-        let asked = read("with=load=0.5&with=a%3Db=-1e2&without=one&without=two").unwrap();
-        assert_eq!(asked.with, [("load".to_owned(), 0.5), ("a=b".to_owned(), -100.0)]);
-        assert_eq!(asked.without, ["one", "two"]);
+        let requested = read("with=load=0.5&with=a%3Db=-1e2&without=one&without=two").unwrap();
+        assert_eq!(requested.with, [("load".to_owned(), 0.5), ("a=b".to_owned(), -100.0)]);
+        assert_eq!(requested.without, ["one", "two"]);
         assert!(read("").unwrap().is_empty());
         for wrong in ["with=load", "with=load=x", "with=load=inf", "with=load=NaN", "with==1", "with="] {
             assert_eq!(read(wrong).unwrap_err().status(), StatusCode::UNPROCESSABLE_ENTITY, "{wrong}");

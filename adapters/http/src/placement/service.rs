@@ -152,7 +152,7 @@ impl Service {
         let (_, bindings) = objects.list(Selection { kind: Kind::RoleBinding, namespace: None });
         let names: std::collections::BTreeSet<&str> = bindings
             .iter()
-            .filter_map(|stored| RoleBinding::of(&stored.object))
+            .filter_map(|stored| RoleBinding::from_object(&stored.object))
             .filter(|binding| binding.users.iter().any(|known| known == user))
             .flat_map(|binding| binding.roles.iter().map(String::as_str))
             .collect();
@@ -160,7 +160,7 @@ impl Service {
             names.iter().filter_map(|name| objects.get(&ObjectKey::new(Kind::Role, None, *name))).collect();
         rbac::granted_scope(
             wish,
-            roles.iter().filter_map(|stored| Role::of(&stored.object)).flat_map(|role| &role.rules),
+            roles.iter().filter_map(|stored| Role::from_object(&stored.object)).flat_map(|role| &role.rules),
         )
     }
 }
@@ -219,7 +219,7 @@ impl RequestContext {
         self.refresh().await?;
         let (_, bindings) =
             self.service.api.objects.list(Selection { kind: Kind::RoleBinding, namespace: None });
-        let bindings = bindings.iter().filter_map(|stored| RoleBinding::of(&stored.object));
+        let bindings = bindings.iter().filter_map(|stored| RoleBinding::from_object(&stored.object));
         let of_user = bindings.filter(|binding| binding.users.contains(&self.user));
         let mut roles: Vec<&str> =
             of_user.flat_map(|binding| binding.roles.iter().map(String::as_str)).collect();

@@ -181,7 +181,7 @@ impl Objects for MemoryObjects {
         (inner.viewed, selected)
     }
 
-    fn unread(&self, key: &ObjectKey) -> Option<UnreadResource> {
+    fn unread_resource(&self, key: &ObjectKey) -> Option<UnreadResource> {
         self.inner().faults.get(&key.etcd_key()).cloned()
     }
 

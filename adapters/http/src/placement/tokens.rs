@@ -223,15 +223,15 @@ mod tests {
             let [keystone, keycloak] = both(&service);
             assert_eq!(keystone.authenticate(&request(Some(sent))).await, Ok(Some("alice".into())));
             assert_eq!(keycloak.authenticate(&request(Some(sent))).await, Ok(Some("bob".into())));
-            let asked = service.sent.lock().unwrap();
-            assert_eq!(asked[0].url, "http://keystone/v3/auth/tokens");
-            assert_eq!(asked[0].method, HttpMethod::Get);
+            let requested = service.sent.lock().unwrap();
+            assert_eq!(requested[0].url, "http://keystone/v3/auth/tokens");
+            assert_eq!(requested[0].method, HttpMethod::Get);
             let header = |name: &str| (name.to_owned(), "t0ken+/=".to_owned());
-            assert_eq!(asked[0].headers, [header("x-auth-token"), header("x-subject-token")]);
+            assert_eq!(requested[0].headers, [header("x-auth-token"), header("x-subject-token")]);
             let path = "http://keycloak/auth/realms/my%20realm/protocol/openid-connect/userinfo";
-            assert_eq!(asked[1].url, path);
-            assert_eq!(asked[1].method, HttpMethod::Post);
-            assert_eq!(asked[1].body, "access_token=t0ken%2B%2F%3D");
+            assert_eq!(requested[1].url, path);
+            assert_eq!(requested[1].method, HttpMethod::Post);
+            assert_eq!(requested[1].body, "access_token=t0ken%2B%2F%3D");
         }
     }
 

@@ -37,7 +37,7 @@ const LINES: &str = "application/x-ndjson";
 enum WatchEnd {
     #[error("the watch ends because it missed changes: list the resources again, and watch from there")]
     Gap(#[from] FollowerGap),
-    #[error("the user no longer has the permission to watch")]
+    #[error("the watch ends because its user lost the permission to watch these resources")]
     Forbidden,
 }
 
@@ -186,10 +186,10 @@ impl SelectedWatch {
         if !concerns {
             return None;
         }
-        let seen = |stored: &Option<Arc<Stored>>| {
+        let visible = |stored: &Option<Arc<Stored>>| {
             stored.clone().filter(|stored| self.selector.selects(&stored.object.metadata().labels))
         };
-        let (before, after) = (seen(&change.before), seen(&change.after));
+        let (before, after) = (visible(&change.before), visible(&change.after));
         let (kind, stored) = match (before, after) {
             (Some(_), Some(after)) if after.create_revision != after.mod_revision => ("MODIFIED", after),
             (_, Some(after)) => ("ADDED", after),

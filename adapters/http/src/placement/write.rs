@@ -114,7 +114,7 @@ impl Service {
             }
             None => {
                 self.refresh().await?;
-                Err(match self.api.objects.unread(&key) {
+                Err(match self.api.objects.unread_resource(&key) {
                     Some(unread) => Problem::unreadable_resource(&key, &unread.why),
                     None => Problem::already_exists(&key),
                 })
@@ -208,7 +208,7 @@ impl Service {
 
     /// The answer about a resource that is not available. An unreadable value is not a resource, but it exists.
     pub(super) fn absent_problem(&self, key: &ObjectKey) -> Problem {
-        match self.api.objects.unread(key) {
+        match self.api.objects.unread_resource(key) {
             Some(unread) => Problem::unreadable_resource(key, &unread.why),
             None => Problem::resource_not_found(key),
         }
@@ -218,14 +218,14 @@ impl Service {
     pub(super) fn revision_of(&self, key: &ObjectKey) -> Option<i64> {
         let objects = &self.api.objects;
         let readable = objects.get(key).map(|stored| stored.mod_revision);
-        readable.or_else(|| objects.unread(key).map(|unread| unread.mod_revision))
+        readable.or_else(|| objects.unread_resource(key).map(|unread| unread.mod_revision))
     }
 
     /// Deletes an unreadable value at a resource's key. `false` if there is none.
     pub(super) async fn discard(&self, key: &ObjectKey, expected: &ExpectedTag) -> Result<bool, Problem> {
         for _ in 0..=self.api.settings.retry_transactions {
             self.refresh().await?;
-            let Some(unread) = self.api.objects.unread(key) else { return Ok(false) };
+            let Some(unread) = self.api.objects.unread_resource(key) else { return Ok(false) };
             expected.check_revision(Some(unread.mod_revision))?;
             if unread.encrypted {
                 // An instance with the encryption key can read the value and delete it as usual.

@@ -23,7 +23,7 @@ pub struct FaultGauge {
     pub fault: Fault,
 }
 
-const fn positive(metric: &'static str, label: Option<&'static str>) -> FaultGauge {
+const fn fault_if_positive(metric: &'static str, label: Option<&'static str>) -> FaultGauge {
     FaultGauge { metric, label, fault: Fault::Positive }
 }
 
@@ -31,15 +31,15 @@ const fn positive(metric: &'static str, label: Option<&'static str>) -> FaultGau
 pub const FAULT_GAUGES: [FaultGauge; 11] = [
     FaultGauge { metric: "madako_actor_up", label: Some("actor"), fault: Fault::Zero },
     FaultGauge { metric: "madako_placement_owner", label: None, fault: Fault::Zero },
-    positive("madako_actor_parked", None),
-    positive("madako_duplicate_addresses", None),
-    positive("madako_metrics", Some("condition")),
-    positive("madako_metrics_providers_down", Some("kind")),
-    positive("madako_nodes_with_unreadable_certificates", None),
-    positive("madako_objects_faults", None),
-    positive("madako_placement_circular", None),
-    positive("madako_reports_refused", Some("reason")),
-    positive("madako_state_faults", None),
+    fault_if_positive("madako_actor_parked", None),
+    fault_if_positive("madako_duplicate_addresses", None),
+    fault_if_positive("madako_metrics", Some("condition")),
+    fault_if_positive("madako_metrics_providers_down", Some("kind")),
+    fault_if_positive("madako_nodes_with_unreadable_certificates", None),
+    fault_if_positive("madako_objects_faults", None),
+    fault_if_positive("madako_placement_circular", None),
+    fault_if_positive("madako_reports_refused", Some("reason")),
+    fault_if_positive("madako_state_faults", None),
 ];
 
 /// The faults that the gauges of a process show.
@@ -96,7 +96,7 @@ impl Faults {
 }
 
 impl WatchedGauge {
-    fn note(&self, change: impl Fn(f64) -> f64) {
+    fn change_value(&self, change: impl Fn(f64) -> f64) {
         let mut known = self.faults.known.lock().unwrap_or_else(PoisonError::into_inner);
         let series = known.entry((self.kind.metric, self.of.clone())).or_default();
         let value = series.values.entry(self.key.clone()).or_default();
@@ -120,16 +120,16 @@ impl WatchedGauge {
 impl GaugeFn for WatchedGauge {
     fn increment(&self, value: f64) {
         self.gauge.increment(value);
-        self.note(|old| old + value);
+        self.change_value(|old| old + value);
     }
 
     fn decrement(&self, value: f64) {
         self.gauge.decrement(value);
-        self.note(|old| old - value);
+        self.change_value(|old| old - value);
     }
 
     fn set(&self, value: f64) {
         self.gauge.set(value);
-        self.note(|_| value);
+        self.change_value(|_| value);
     }
 }

@@ -91,16 +91,17 @@ async fn discover_kinds(
     let until = RequestDeadline::after(server.limits.read_deadline);
     let request = Request::get(base).body(Vec::new());
     let request = request.map_err(|_| unusable_answer(what, "its name is not part of a URL"))?;
-    let told: ApiResourceList = match exchange::send_request(&server.client, call, Ok(request), until).await {
+    let list: ApiResourceList = match exchange::send_request(&server.client, call, Ok(request), until).await {
         Ok(text) => exchange::parse(call, &text)?,
         Err(KubernetesError::NotFound { .. } | KubernetesError::Refused { status: 404, .. }) => {
             return Ok(BTreeMap::new());
         }
         Err(error) => return Err(error),
     };
-    let whole = told.resources.into_iter().filter(|told| is_name(&told.name));
-    let kind =
-        |told: ApiResource| (told.kind, ResourceKind { plural: told.name, is_namespaced: told.namespaced });
+    let whole = list.resources.into_iter().filter(|resource| is_name(&resource.name));
+    let kind = |resource: ApiResource| {
+        (resource.kind, ResourceKind { plural: resource.name, is_namespaced: resource.namespaced })
+    };
     Ok(whole.map(kind).collect())
 }
 

@@ -67,7 +67,7 @@ pub(super) async fn add_taints(
         let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let change = request.patch(node, &params, &Patch::Merge(patch));
-        match exchange::send_request(&server.client, call, change, until).await {
+        match server.send_node_change(call, change, until).await {
             Ok(_) | Err(KubernetesError::NotFound { .. }) => return Ok(()),
             Err(KubernetesError::Refused { status: 409, .. }) if tries < CHANGE_TRIES => tries += 1,
             Err(error) => return Err(error),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::Request as HttpRequest;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, Request, Resource};
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, Request, Resource};
 use madako_domain::objects::{
     Annotations, FoundObject, Manifest, NodeChange, NodeObject, ObjectName, SecretVersion,
 };
@@ -21,7 +21,6 @@ use super::{NodeComponents, secrets, unusable_answer};
 use crate::api::{ApiServer, FIELD_MANAGER};
 use crate::convert;
 use crate::exchange::{self, Call, RequestDeadline};
-use crate::limits::MAX_NODES;
 use crate::{READ_DEADLINE, answer};
 
 /// CKE's field manager: an object has the same owner, whichever of both applied it last.
@@ -83,13 +82,13 @@ impl NodeComponents {
         let what = object.key.to_string();
         let session = self.open_session(&what).await?;
         let (session, send) = (&session, &send);
-        let asked = self.ask_any_server(&what, servers, |server| async move {
+        let answer = self.ask_any_server(&what, servers, |server| async move {
             match collection_path(session, &server, object).await? {
                 Some(path) => send(server, path).await.map(Some),
                 None => Ok(None),
             }
         });
-        asked.await.map_err(|error| withhold_message(object, error))
+        answer.await.map_err(|error| withhold_message(object, error))
     }
 
     async fn send_apply(
@@ -156,8 +155,8 @@ impl Objects for NodeComponents {
         let call = Call { name: "nodes", what: "Node objects" };
         let ask = |server: Arc<ApiServer>| async move {
             let until = RequestDeadline::after(READ_DEADLINE);
-            let listed: Vec<Node> = server.list_until(call, ListParams::default(), MAX_NODES, until).await?;
-            let converted = listed.into_iter().map(convert::convert_node_object).collect::<Result<_, _>>();
+            let nodes = server.watched_nodes(call, until).await?;
+            let converted = nodes.into_iter().map(convert::convert_node_object).collect::<Result<_, _>>();
             converted.map_err(|why| answer::malformed_answer(call.what, why))
         };
         self.ask_any_server(call.what, servers, ask).await
@@ -241,7 +240,7 @@ impl Objects for NodeComponents {
             patch_node(&server, permit, call, node, cordon).await?;
             let until = server.begin(permit)?;
             let request = Request::new(Node::url_path(&(), None)).delete(node, &DeleteParams::default());
-            exchange::send_request(&server.client, call, request, until).await.map(drop)
+            server.send_node_change(call, request, until).await.map(drop)
         };
         match self.ask_any_server(&what, servers, send).await {
             Err(KubernetesError::NotFound { .. }) => Ok(()),
@@ -280,5 +279,5 @@ async fn patch_node(
     }
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let request = Request::new(Node::url_path(&(), None)).patch(node, &params, &Patch::Merge(patch));
-    exchange::send_request(&server.client, call, request, until).await.map(drop)
+    server.send_node_change(call, request, until).await.map(drop)
 }

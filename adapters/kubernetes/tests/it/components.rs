@@ -16,7 +16,7 @@ use madako_protocol::authorities::{
     Authorities, AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason,
 };
 use madako_protocol::components::Components;
-use madako_protocol::kubernetes::{Kubernetes as _, KubernetesError};
+use madako_protocol::kubernetes::{Kubernetes as _, KubernetesError, KubernetesWorkloads as _};
 use madako_protocol::objects::Objects;
 use madako_protocol::permit::Permit;
 use madako_protocol::secret::Secret;
@@ -66,7 +66,7 @@ static PORT: AtomicU16 = AtomicU16::new(0);
 
 pub(crate) fn components(authority: Arc<Authority>, url: &str) -> NodeComponents {
     PORT.store(url.rsplit_once(':').unwrap().1.parse().unwrap(), Ordering::Relaxed);
-    NodeComponents::with_ports(Arc::new(Issuer(authority)), |_| PORT.load(Ordering::Relaxed))
+    NodeComponents::with_ports(Arc::new(Issuer(authority)), |_| PORT.load(Ordering::Relaxed), 1)
 }
 
 #[tokio::test]
@@ -184,7 +184,7 @@ async fn a_control_plane_with_a_dead_api_server_is_reached_without_a_kubeconfig(
     objects::node(&admin, "10.0.0.1", &[]).await;
     let reach = |servers: &[&'static str]| {
         let components = components(Arc::clone(&server.authority), &server.url);
-        ControlPlane::new(components, Arc::new(ClusterStore(servers.to_vec())))
+        ControlPlane::new(Arc::new(components), Arc::new(ClusterStore(servers.to_vec())))
     };
     let control_plane = reach(&["127.0.0.2", HERE]);
     let is_cordoned = async || {
@@ -198,6 +198,8 @@ async fn a_control_plane_with_a_dead_api_server_is_reached_without_a_kubeconfig(
     assert!(!is_cordoned().await);
     assert_eq!(control_plane.node("10.0.0.9").await.unwrap(), None, "an answer");
     assert_eq!(control_plane.pods_on("10.0.0.1").await.unwrap(), []);
+    let workloads = control_plane.workloads().await.unwrap();
+    assert_eq!((workloads.nodes.len(), workloads.pods), (1, Vec::new()), "a forecast needs no kubeconfig");
     for servers in [&["127.0.0.2"][..], &[]] {
         let error = reach(servers).nodes().await.unwrap_err();
         assert!(matches!(error, KubernetesError::Unavailable { .. }), "{error}");

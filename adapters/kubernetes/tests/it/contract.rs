@@ -20,6 +20,9 @@ pub(crate) trait Site: Sync {
     fn reader(&self) -> &dyn KubernetesWorkloads;
     /// Adds a node with taints: key, value, effect.
     async fn node(&self, name: &str, taints: &[[&str; 3]]);
+    async fn remove_node(&self, name: &str);
+    /// Adds a taint to a node: key, value, effect.
+    async fn taint(&self, name: &str, taint: [&str; 3]);
     /// Adds a namespace with labels.
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]);
     async fn workload(&self, workload: Workload);
@@ -96,6 +99,30 @@ async fn nodes_and_namespaces(site: &dyn Site) {
         let refused = api.namespaces(selector).await.unwrap_err();
         assert!(matches!(&refused, KubernetesError::Refused { status: 400, .. }), "{selector}: {refused:?}");
     }
+}
+
+/// Nodes that other clients add, change and remove show in later reads, whether those are lists or kept by a watch.
+pub(crate) async fn changes_of_nodes_show(site: &dyn Site) {
+    let names = async || node_map(site).await.into_keys().collect::<Vec<_>>();
+    assert!(names().await.is_empty());
+    for (count, name) in (1..).zip(NODES) {
+        site.node(name, &[]).await;
+        until("the added node shows", async || (names().await == NODES[..count]).then_some(())).await;
+    }
+    site.remove_node(NODES[1]).await;
+    until("the removed node shows no more", async || (names().await == [NODES[0], NODES[2]]).then_some(()))
+        .await;
+    site.taint(NODES[2], ["example.com/disk", "slow", "NoExecute"]).await;
+    until("the taint shows", async || {
+        let taints = node_map(site).await.remove(NODES[2])?.taints;
+        taints.iter().any(|taint| taint.key == "example.com/disk").then_some(())
+    })
+    .await;
+    // Own changes show at once.
+    site.api().cordon(&permit(), NODES[0]).await.unwrap();
+    assert!(node_map(site).await[NODES[0]].unschedulable);
+    site.api().uncordon(&permit(), NODES[0]).await.unwrap();
+    assert!(!node_map(site).await[NODES[0]].unschedulable);
 }
 
 async fn cordon_and_uncordon(site: &dyn Site) {

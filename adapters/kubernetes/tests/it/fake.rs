@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use madako_kubernetes::{ApiServer, ApiServerAccess, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
@@ -21,6 +22,11 @@ pub(crate) enum Reply {
     /// A complete answer.
     Whole(u16, String),
     Endless,
+    /// Lines, each after so many milliseconds. The answer ends with them, or stays open.
+    Lines {
+        lines: Vec<(u64, String)>,
+        stays_open: bool,
+    },
     /// Half of a body.
     CutOff,
     /// No answer; the connection stays open.
@@ -95,14 +101,26 @@ async fn serve(
             }
             return;
         }
-        Reply::Hang => {
-            let mut rest = Vec::new();
-            let _ = stream.read_to_end(&mut rest).await;
-            return;
+        Reply::Lines { lines, stays_open } => {
+            let mut sent = stream.write_all(head(200, "").as_bytes()).await;
+            for (after, line) in lines {
+                tokio::time::sleep(Duration::from_millis(after)).await;
+                sent = sent.and(stream.write_all(format!("{line}\n").as_bytes()).await);
+            }
+            match sent {
+                Ok(()) if stays_open => return wait_for_end(&mut stream).await,
+                _ => String::new(),
+            }
         }
+        Reply::Hang => return wait_for_end(&mut stream).await,
     };
     let _ = stream.write_all(text.as_bytes()).await;
     let _ = stream.shutdown().await;
+}
+
+/// Waits until the client leaves.
+async fn wait_for_end(stream: &mut BufReader<TcpStream>) {
+    let _ = stream.read_to_end(&mut Vec::new()).await;
 }
 
 async fn read(stream: &mut BufReader<TcpStream>) -> Option<RecordedRequest> {

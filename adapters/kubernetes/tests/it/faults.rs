@@ -18,6 +18,8 @@ const HASTY: Limits = Limits {
     write_deadline: Duration::from_secs(3),
     max_answer_bytes: 256 * 1024,
     page: 2,
+    node_age: Duration::ZERO,
+    seed: 1,
 };
 
 /// Limits for a busy machine.

@@ -23,3 +23,4 @@ mod pki;
 mod real;
 mod server;
 mod simulated;
+mod watch;

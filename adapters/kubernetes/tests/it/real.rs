@@ -37,6 +37,17 @@ impl Site for Real {
         objects::node(&self.admin, name, taints).await;
     }
 
+    async fn remove_node(&self, name: &str) {
+        let path = format!("/api/v1/nodes/{name}");
+        self.admin.request_text(http::Request::delete(path).body(Vec::new()).unwrap()).await.unwrap();
+    }
+
+    async fn taint(&self, name: &str, [key, value, effect]: [&str; 3]) {
+        let taints = json!([{"key": key, "value": value, "effect": effect}]);
+        let path = format!("/api/v1/nodes/{name}");
+        objects::patch(&self.admin, &path, &json!({"spec": {"taints": taints}})).await.unwrap();
+    }
+
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]) {
         namespace(&self.admin, name, labels).await;
     }
@@ -85,12 +96,28 @@ async fn the_contract_holds_for_the_real_one() {
     let admin = server.client(ADMIN);
     let stuck = Arc::default();
     let site = Real {
-        api: server.adapter(MADAKO, Limits { page: 3, ..Limits::default() }),
+        // A test reads the nodes at once after another client has changed them.
+        api: server.adapter(MADAKO, Limits { page: 3, node_age: Duration::ZERO, ..Limits::default() }),
         _kubelets: Kubelets::start(admin.clone(), Arc::clone(&stuck)),
         stuck,
         admin,
     };
     contract::holds(&site).await;
+}
+
+/// The kept nodes of a watch, which other clients change.
+#[tokio::test]
+async fn changes_of_nodes_show_in_a_watch_of_the_real_one() {
+    let Some(server) = Server::start().await else { return };
+    let admin = server.client(ADMIN);
+    let stuck = Arc::default();
+    let site = Real {
+        api: server.adapter(MADAKO, Limits::default()),
+        _kubelets: Kubelets::start(admin.clone(), Arc::clone(&stuck)),
+        stuck,
+        admin,
+    };
+    contract::changes_of_nodes_show(&site).await;
 }
 
 #[tokio::test]
@@ -212,7 +239,7 @@ async fn requests_to_a_hanging_or_stopped_api_server_end_in_time() {
     let deadline = Duration::from_secs(2);
     // The usual limits, for requests that must succeed on a busy machine.
     let (patient, hasty) = (
-        server.adapter(MADAKO, Limits::default()),
+        server.adapter(MADAKO, Limits { node_age: Duration::ZERO, ..Limits::default() }),
         server.adapter(
             MADAKO,
             Limits { read_deadline: deadline, write_deadline: deadline, ..Limits::default() },

@@ -32,7 +32,7 @@ pub(crate) const NOBODY: &str = "token-of-nobody";
 const ROLE: &str = r#"{
     "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "madako"},
     "rules": [
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
         {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "get", "delete"]},
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},

@@ -29,6 +29,11 @@ fn simulated(seed: u64) -> SimulatedKubernetes {
     SimulatedKubernetes::new(seed, Arc::new(PausedClock(Instant::now())))
 }
 
+fn taint([key, value, effect]: &[&str; 3]) -> Taint {
+    let (key, value, effect) = ((*key).to_owned(), (*value).to_owned(), (*effect).to_owned());
+    Taint { key, value, effect, ..Taint::default() }
+}
+
 #[async_trait]
 impl Site for SimulatedKubernetes {
     fn api(&self) -> &dyn Kubernetes {
@@ -40,16 +45,18 @@ impl Site for SimulatedKubernetes {
     }
 
     async fn node(&self, name: &str, taints: &[[&str; 3]]) {
-        let taints = taints.iter().map(|[key, value, effect]| Taint {
-            key: (*key).to_owned(),
-            value: (*value).to_owned(),
-            effect: (*effect).to_owned(),
-            ..Taint::default()
-        });
         self.with_cluster(|cluster| {
             cluster.add_node(name);
-            cluster.set_taints(name, taints.collect());
+            cluster.set_taints(name, taints.iter().map(taint).collect());
         });
+    }
+
+    async fn remove_node(&self, name: &str) {
+        self.with_cluster(|cluster| cluster.remove_node(name));
+    }
+
+    async fn taint(&self, name: &str, added: [&str; 3]) {
+        self.with_cluster(|cluster| cluster.set_taints(name, vec![taint(&added)]));
     }
 
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]) {
@@ -77,6 +84,7 @@ impl Site for SimulatedKubernetes {
 async fn the_contract_holds_for_the_simulated_one() {
     for seed in 0..20 {
         contract::holds(&simulated(seed)).await;
+        contract::changes_of_nodes_show(&simulated(seed)).await;
     }
 }
 

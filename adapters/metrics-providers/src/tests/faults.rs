@@ -88,7 +88,7 @@ async fn a_refusal_is_an_error_with_its_text_on_one_line() {
     for status in [204, 302, 400, 404, 429, 500, 503] {
         let fake = Fake::start(move |_| Reply::Whole(status, "a lot\nof words \u{7} ".repeat(10_000))).await;
         assert_each(&fake.url, DEADLINE, |error| {
-            matches!(error, FetchError::Status { status: s, said, .. } if *s == status && !said.contains('\n'))
+            matches!(error, FetchError::Status { status: s, message, .. } if *s == status && !message.contains('\n'))
         })
         .await;
     }

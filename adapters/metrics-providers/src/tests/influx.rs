@@ -178,14 +178,14 @@ async fn a_token_that_is_refused_or_repeated_is_not_shown() {
     };
     let error = repeat.clone()(401, "who is Token an0ther?").await;
     assert!(
-        matches!(&error, FetchError::Status { status: 401, said, .. } if said == "who is Token [secret]?")
+        matches!(&error, FetchError::Status { status: 401, message, .. } if message == "who is Token [secret]?")
     );
     let error = repeat.clone()(
         200,
         "#datatype,string,string\n#group,true,true\n#default,,\n,error,reference\n,no an0ther,1\n",
     )
     .await;
-    assert!(matches!(&error, FetchError::Refused { said, .. } if said == "no [secret]"), "{error}");
+    assert!(matches!(&error, FetchError::Refused { message, .. } if message == "no [secret]"), "{error}");
     let table = "#datatype,string,string\n#group,true,true\n#default,,\n,_measurement,_value\n,a,an0ther\n";
     let error = repeat(200, table).await;
     assert!(matches!(&error, FetchError::NotANumber { .. }), "{error}");

@@ -99,13 +99,17 @@ async fn invalid_answer_about_one_metric_affects_only_that_metric() {
         (400, r#"{"message": "line 1:7: mismatched input"}"#.to_owned(), false),
     ] {
         let good = row(r#"{"columns": [4]}"#);
-        let said = wrong.clone();
+        let message = wrong.clone();
         // It is requested first in one iteration and last in the other.
         for bad in ["a", "z"] {
-            let (said, good) = (said.clone(), good.clone());
+            let (message, good) = (message.clone(), good.clone());
             let fake = Fake::start(move |asked: &RecordedRequest| {
                 let about_bad = asked.body.contains(&format!("'{bad}'"));
-                if about_bad { Reply::Whole(status, said.clone()) } else { Reply::Whole(200, good.clone()) }
+                if about_bad {
+                    Reply::Whole(status, message.clone())
+                } else {
+                    Reply::Whole(200, good.clone())
+                }
             })
             .await;
             let samples = fetch(&ksql_at(&fake.url), &[bad, "b", "c"]).await;

@@ -47,13 +47,15 @@ struct EncryptionKey {
 /// A new key. Its name is the time.
 fn new_key(now: OffsetDateTime) -> Result<EncryptionKey, &'static str> {
     let now = now.replace_nanosecond(0).unwrap_or(now);
-    new_named_key(now.format(&Rfc3339).map_err(|_| "the clock has an impossible time")?)
+    new_named_key(now.format(&Rfc3339).map_err(|_| "the clock of this host has a year beyond 9999")?)
 }
 
 fn new_named_key(name: String) -> Result<EncryptionKey, &'static str> {
     let mut bytes = [0; ENCRYPTION_KEY_BYTES];
     // The seeded generator would let a reader of the seed know the key.
-    SysRng.try_fill_bytes(&mut bytes).map_err(|_| "the system has no random numbers")?;
+    SysRng
+        .try_fill_bytes(&mut bytes)
+        .map_err(|_| "cannot get random bytes for an encryption key from the operating system")?;
     Ok(EncryptionKey { name, secret: STANDARD.encode(bytes) })
 }
 

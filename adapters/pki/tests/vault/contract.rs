@@ -261,9 +261,9 @@ both! {
     }
 
     async fn a_second_setup_mounts_nothing(site: Site) {
-        let mut told = Vec::new();
-        site.server.operator().mount(|step| told.push(step)).await.unwrap();
-        assert_eq!(told, []);
+        let mut reported = Vec::new();
+        site.server.operator().mount(|step| reported.push(step)).await.unwrap();
+        assert_eq!(reported, []);
     }
 
     async fn a_server_that_is_gone_is_told_with_its_address(site: Site) {
@@ -291,12 +291,12 @@ async fn set_up(kind: Kind) {
     assert!(error.to_string().contains("auth/userpass/login/admin"), "{error}");
     assert!(!error.to_string().contains("hunter3"), "{error}");
     log_in("hunter2").await.unwrap();
-    let mut told = Vec::new();
-    server.operator().mount(|step| told.push(step)).await.unwrap();
+    let mut reported = Vec::new();
+    server.operator().mount(|step| reported.push(step)).await.unwrap();
     let pki = Authority::ALL.map(|authority| SetUp::MountedPki(format!("cke/ca-{authority}")));
     let expected: Vec<SetUp> =
         pki.into_iter().chain([SetUp::MountedSecrets("cke/secrets".to_owned())]).collect();
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 #[tokio::test]

@@ -122,8 +122,8 @@ impl Server {
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let read = tokio::time::timeout(START, output.read_line(&mut line)).await;
         read.expect("the server starts in time").unwrap();
-        let told: Value = serde_json::from_str(&line).unwrap();
-        let text = |name: &str| told[name].as_str().unwrap().to_owned();
+        let document: Value = serde_json::from_str(&line).unwrap();
+        let text = |name: &str| document[name].as_str().unwrap().to_owned();
         Some(Self {
             transport: Arc::new(ReqwestTransport::with_roots(RootCertStore::empty()).unwrap()),
             endpoint: text("address"),

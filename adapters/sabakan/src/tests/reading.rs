@@ -89,7 +89,7 @@ fn each_machine_state_of_sabakan_is_read() {
 
 #[test]
 fn malformed_answer_names_the_place_and_the_expectation() {
-    let mut told = String::new();
+    let mut text = String::new();
     for (name, body) in [
         ("no JSON", b"<html>".to_vec()),
         ("half", answer(&[machine()])[..80].to_vec()),
@@ -111,11 +111,11 @@ fn malformed_answer_names_the_place_and_the_expectation() {
         ("text after the end", [answer(&[machine()]), b" {}".to_vec()].concat()),
     ] {
         match read_answer(&body) {
-            Err(RegistryError::Malformed { why }) => writeln!(told, "{name}: {why}").unwrap(),
+            Err(RegistryError::Malformed { why }) => writeln!(text, "{name}: {why}").unwrap(),
             other => panic!("{name}: {other:?}"),
         }
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(text);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn machines_without_an_ipv4_address_are_left_out_and_named() {
 
 #[test]
 fn a_file_with_mistakes_names_each() {
-    let mut told = String::new();
+    let mut message = String::new();
     let rest_form = json!({
         "spec": {"serial": "r", "labels": {"a": "b"}, "rack": 1, "index-in-rack": 4, "role": "x", "ipv4": [],
             "register-date": "2018-11-21T01:02:03Z", "retire-date": "2018-11-21T01:02:03Z", "bmc": {"type": "x"}},
@@ -186,9 +186,9 @@ fn a_file_with_mistakes_names_each() {
         ("of the REST API", json!([rest_form]).to_string()),
     ] {
         let refused = parse_machines(text.as_bytes()).expect_err(name);
-        writeln!(told, "{name}: {refused}").unwrap();
+        writeln!(message, "{name}: {refused}").unwrap();
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(message);
 }
 
 #[test]

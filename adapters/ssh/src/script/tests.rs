@@ -173,8 +173,8 @@ fn etcd_starts_without_first_members_only_on_data() {
             }
             let outcome = docker.act(&start(restart), SECONDS);
             assert_eq!(outcome.code, Some(NO_DATA.try_into().unwrap()), "{running:?} {restart}");
-            let said = format!("etcd was not started: its volume {} has no directory member", data.display());
-            assert!(outcome.stderr.starts_with(&said), "{outcome:?}");
+            let text = format!("etcd was not started: its volume {} has no directory member", data.display());
+            assert!(outcome.stderr.starts_with(&text), "{outcome:?}");
             assert_eq!(docker.changes(), Vec::<Vec<String>>::new(), "a member that runs goes on");
         }
     }

@@ -171,9 +171,9 @@ fn a_script_stops_at_the_first_failure() {
 #[test]
 fn the_script_asks_for_exact_names_and_quotes_the_volume() {
     let output = run("[ $1 = version ] || printf '%s|' \"$@\" >&2", "it's $v");
-    let asked = String::from_utf8(output.stderr).unwrap();
-    assert!(asked.contains("|name=^/rivers$|--filter|name=^/etcd-rivers$|--filter|name=^/etcd$|"), "{asked}");
-    assert!(asked.contains("|name=it's $v|"), "{asked}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("|name=^/rivers$|--filter|name=^/etcd-rivers$|--filter|name=^/etcd$|"), "{text}");
+    assert!(text.contains("|name=it's $v|"), "{text}");
 }
 
 #[test]

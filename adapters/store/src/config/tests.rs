@@ -41,7 +41,7 @@ fn settings_that_cannot_be_used_are_named() {
         ..with_endpoints(&["a:1"])
     };
     for (config, expected) in [
-        (with_endpoints(&[]), "endpoints: 0 given"),
+        (with_endpoints(&[]), "endpoints of etcd: 0 given"),
         (with_endpoints(&["localhost"]), "expected a port"),
         (with_endpoints(&["ftp://a:1"]), "expected http, https or unix"),
         (with_endpoints(&["http://a:1/v3"]), "expected nothing after the port"),

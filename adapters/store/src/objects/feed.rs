@@ -47,11 +47,11 @@ impl Gauges {
 
 /// Feeds the view until the cache is dropped.
 pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<CacheState>) {
-    let mut seen = source.watch(WatchedKeys::Below(&PREFIXES));
+    let mut events = source.watch(WatchedKeys::Below(&PREFIXES));
     let encryption = source.encryption();
     let mut gauges = Gauges::default();
-    while let Some(seen) = seen.recv().await {
-        match seen {
+    while let Some(event) = events.recv().await {
+        match event {
             FeedEvent::Listed { snapshot, others, cause } => {
                 take_list(&shared, &encryption, snapshot, cause).await;
                 telemetry::madako_objects_other_keys().set(others as f64);

@@ -180,8 +180,8 @@ impl Objects for CachedObjects {
         (view.revision(), view.with_prefix(&prefix))
     }
 
-    fn unread(&self, key: &ObjectKey) -> Option<UnreadResource> {
-        self.shared.read().unread(&key.etcd_key())
+    fn unread_resource(&self, key: &ObjectKey) -> Option<UnreadResource> {
+        self.shared.read().unread_resource(&key.etcd_key())
     }
 
     fn faults(&self) -> Vec<Fault> {

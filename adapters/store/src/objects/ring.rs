@@ -152,7 +152,7 @@ mod tests {
                 prop_assert!(missing > most || known.len() > most);
                 return Ok(());
             };
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             let mut waiting = missing;
             for (size, looks) in steps {
                 (_, known) = push(&mut ring, size);
@@ -164,16 +164,16 @@ mod tests {
                     };
                     next += taken.len() as u64;
                     waiting = 0;
-                    told.extend(revisions(&taken));
+                    reported.extend(revisions(&taken));
                 }
             }
             let Some(last) = ring.changes_from(next) else {
                 prop_assert!(waiting > most);
                 return Ok(());
             };
-            told.extend(revisions(&last));
+            reported.extend(revisions(&last));
             known.retain(|revision| *revision > start);
-            prop_assert_eq!(told, known);
+            prop_assert_eq!(reported, known);
         }
     }
 }

@@ -145,94 +145,94 @@ fn revisions(changes: &[Arc<Change>]) -> Vec<i64> {
 
 #[tokio::test(start_paused = true)]
 async fn read_waits_until_the_view_reaches_the_revision_of_its_begin() {
-    let mut told = cache();
-    told.list(5, &["a"], "start").await;
-    let read = told.read();
-    told.question().await.send(Ok(7)).unwrap();
+    let mut fixture = cache();
+    fixture.list(5, &["a"], "start").await;
+    let read = fixture.read();
+    fixture.question().await.send(Ok(7)).unwrap();
     settle().await;
-    told.change(6, &["b"]).await;
+    fixture.change(6, &["b"]).await;
     settle().await;
     assert!(!read.is_finished(), "the view is at revision 6");
     // Revision 7 belongs to a key outside placement.
-    told.change(7, &[]).await;
+    fixture.change(7, &[]).await;
     assert_eq!(read.await.unwrap().unwrap(), 7);
-    assert_eq!(told.names(), ["a", "b"]);
+    assert_eq!(fixture.names(), ["a", "b"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn readers_share_a_question_that_began_after_all_of_them_came() {
-    let mut told = cache();
-    told.list(5, &[], "start").await;
-    let first = told.read();
-    let running = told.question().await;
+    let mut fixture = cache();
+    fixture.list(5, &[], "start").await;
+    let first = fixture.read();
+    let running = fixture.question().await;
     // They arrive during a read that the store may have answered already.
-    let later: Vec<_> = (0..100).map(|_| told.read()).collect();
+    let later: Vec<_> = (0..100).map(|_| fixture.read()).collect();
     settle().await;
     running.send(Ok(5)).unwrap();
     assert_eq!(first.await.unwrap().unwrap(), 5);
     assert!(later.iter().all(|read| !read.is_finished()));
-    told.change(6, &["b"]).await;
-    told.question().await.send(Ok(6)).unwrap();
+    fixture.change(6, &["b"]).await;
+    fixture.question().await.send(Ok(6)).unwrap();
     for read in later {
         assert_eq!(read.await.unwrap().unwrap(), 6);
     }
-    assert!(told.questions.try_recv().is_err(), "one question for all of them");
+    assert!(fixture.questions.try_recv().is_err(), "one question for all of them");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_read_does_not_wait_for_a_revision_of_a_former_store() {
-    let mut told = cache();
-    told.list(1000, &["old"], "start").await;
+    let mut fixture = cache();
+    fixture.list(1000, &["old"], "start").await;
     // The answer came just before the store was wiped.
-    let read = told.read();
-    told.question().await.send(Ok(1001)).unwrap();
+    let read = fixture.read();
+    fixture.question().await.send(Ok(1001)).unwrap();
     settle().await;
-    told.interrupt().await;
-    told.list(5, &["new"], "other-store").await;
-    told.question().await.send(Ok(5)).unwrap();
+    fixture.interrupt().await;
+    fixture.list(5, &["new"], "other-store").await;
+    fixture.question().await.send(Ok(5)).unwrap();
     assert_eq!(read.await.unwrap().unwrap(), 5);
-    assert_eq!(told.names(), ["new"]);
+    assert_eq!(fixture.names(), ["new"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_read_is_not_answered_from_the_view_of_a_former_store() {
-    let mut told = cache();
-    told.list(1000, &["old"], "start").await;
+    let mut fixture = cache();
+    fixture.list(1000, &["old"], "start").await;
     // The watch has not noticed yet that the store was wiped.
-    let read = told.read();
-    told.question().await.send(Ok(7)).unwrap();
+    let read = fixture.read();
+    fixture.question().await.send(Ok(7)).unwrap();
     settle().await;
     assert!(!read.is_finished(), "7 is of another store than 1000");
-    told.list(8, &["new"], "other-store").await;
-    told.question().await.send(Ok(8)).unwrap();
+    fixture.list(8, &["new"], "other-store").await;
+    fixture.question().await.send(Ok(8)).unwrap();
     assert_eq!(read.await.unwrap().unwrap(), 8);
 
     // Nor while the store's identity is unknown, even at a matching revision.
-    told.interrupt().await;
-    let read = told.read();
-    told.question().await.send(Ok(8)).unwrap();
+    fixture.interrupt().await;
+    let read = fixture.read();
+    fixture.question().await.send(Ok(8)).unwrap();
     settle().await;
     assert!(!read.is_finished());
-    told.see(FeedEvent::Resumed).await;
+    fixture.see(FeedEvent::Resumed).await;
     assert_eq!(read.await.unwrap().unwrap(), 8);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_read_ends_with_the_deadline() {
-    let mut told = cache();
+    let mut fixture = cache();
     let began = Instant::now();
     let error = {
-        let read = told.read();
-        told.question().await.send(Ok(5)).unwrap();
+        let read = fixture.read();
+        fixture.question().await.send(Ok(5)).unwrap();
         read.await.unwrap().unwrap_err()
     };
     assert_eq!((error.kind, began.elapsed()), (StoreErrorKind::Deadline, DEADLINE));
     assert!(error.why.contains("could not be read"), "{error}");
 
     // The error names the known cause.
-    told.interrupt().await;
-    let read = told.read();
-    told.question().await.send(Ok(5)).unwrap();
+    fixture.interrupt().await;
+    let read = fixture.read();
+    fixture.question().await.send(Ok(5)).unwrap();
     let error = read.await.unwrap().unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unavailable);
     assert!(
@@ -240,16 +240,16 @@ async fn a_read_ends_with_the_deadline() {
         "{error}"
     );
 
-    told.list(5, &[], "start").await;
-    let read = told.read();
-    told.question().await.send(Ok(6)).unwrap();
+    fixture.list(5, &[], "start").await;
+    let read = fixture.read();
+    fixture.question().await.send(Ok(6)).unwrap();
     let error = read.await.unwrap().unwrap_err();
     assert!(error.why.contains("at revision 5 and did not reach 6"), "{error}");
 
     // The store does not answer: neither the current reader nor one that waits for the next read exceeds the deadline.
     let began = Instant::now();
-    let (first, second) = (told.read(), told.read());
-    let _unanswered = told.question().await;
+    let (first, second) = (fixture.read(), fixture.read());
+    let _unanswered = fixture.question().await;
     for read in [first, second] {
         let error = read.await.unwrap().unwrap_err();
         assert!(error.why.contains("did not report its revision"), "{error}");
@@ -259,64 +259,64 @@ async fn a_read_ends_with_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_fails_its_readers() {
-    let mut told = cache();
-    told.list(5, &[], "start").await;
-    let one = told.read();
-    let question = told.question().await;
-    let other = told.read();
+    let mut fixture = cache();
+    fixture.list(5, &[], "start").await;
+    let one = fixture.read();
+    let question = fixture.question().await;
+    let other = fixture.read();
     settle().await;
     let error = StoreError { operation: "o".into(), kind: StoreErrorKind::Denied, why: "w".into() };
     question.send(Err(error.clone())).unwrap();
     assert_eq!(one.await.unwrap().unwrap_err(), error);
-    told.question().await.send(Ok(5)).unwrap();
+    fixture.question().await.send(Ok(5)).unwrap();
     assert_eq!(other.await.unwrap().unwrap(), 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn follower_receives_exactly_the_changes_after_its_revision() {
-    let told = cache();
-    told.list(5, &["a"], "start").await;
-    told.change(6, &["b"]).await;
-    told.change(7, &["c", "d"]).await;
-    let objects = Arc::clone(&told.objects);
+    let fixture = cache();
+    fixture.list(5, &["a"], "start").await;
+    fixture.change(6, &["b"]).await;
+    fixture.change(7, &["c", "d"]).await;
+    let objects = Arc::clone(&fixture.objects);
     until(move || objects.revision() == Some(7)).await;
-    let mut early = told.objects.follow(5).unwrap();
-    let mut late = told.objects.follow(6).unwrap();
-    let (revision, all, mut new) = told.objects.follow_all();
+    let mut early = fixture.objects.follow(5).unwrap();
+    let mut late = fixture.objects.follow(6).unwrap();
+    let (revision, all, mut new) = fixture.objects.follow_all();
     assert_eq!((revision, all.len()), (7, 4));
     assert_eq!(revisions(&early.next().await.unwrap()), [6, 7, 7]);
     assert_eq!(revisions(&late.next().await.unwrap()), [7, 7]);
     // The wait is cancelled, and no change is lost.
     assert!(timeout(Duration::from_secs(60), new.next()).await.is_err());
-    told.change(8, &[]).await;
-    told.change(9, &["a"]).await;
+    fixture.change(8, &[]).await;
+    fixture.change(9, &["a"]).await;
     for follower in [&mut early, &mut late, &mut new] {
         let taken = follower.next().await.unwrap();
         assert_eq!(revisions(&taken), [9]);
         assert_eq!(taken[0].before.as_ref().unwrap().mod_revision, 5);
     }
     assert_eq!(
-        told.objects.follow(4).err(),
+        fixture.objects.follow(4).err(),
         Some(FollowerGap::Relisted { why: "it was read for the first time".into() })
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_ends_followers_and_an_interruption_does_not() {
-    let told = cache();
-    let (revision, all, mut early) = told.objects.follow_all();
+    let fixture = cache();
+    let (revision, all, mut early) = fixture.objects.follow_all();
     assert_eq!((revision, all.len()), (0, 0));
-    told.list(5, &["a"], "start").await;
+    fixture.list(5, &["a"], "start").await;
     assert!(
         matches!(early.next().await, Err(FollowerGap::Relisted { .. })),
         "it saw nothing of the first list"
     );
-    let mut follower = told.objects.follow(5).unwrap();
-    told.interrupt().await;
-    told.see(FeedEvent::Resumed).await;
-    told.change(6, &["b"]).await;
+    let mut follower = fixture.objects.follow(5).unwrap();
+    fixture.interrupt().await;
+    fixture.see(FeedEvent::Resumed).await;
+    fixture.change(6, &["b"]).await;
     assert_eq!(revisions(&follower.next().await.unwrap()), [6]);
-    told.list(6, &["a", "b"], "compacted").await;
+    fixture.list(6, &["a", "b"], "compacted").await;
     for _ in 0..2 {
         let why = "it was compacted beyond the last revision of the view".to_owned();
         assert_eq!(follower.next().await.unwrap_err(), FollowerGap::Relisted { why });
@@ -325,36 +325,36 @@ async fn a_list_ends_followers_and_an_interruption_does_not() {
 
 #[tokio::test(start_paused = true)]
 async fn revision_of_a_replaced_store_cannot_be_followed() {
-    let mut told = cache();
-    told.list(7, &["old"], "start").await;
-    let read = told.read();
-    told.question().await.send(Ok(7)).unwrap();
+    let mut fixture = cache();
+    fixture.list(7, &["old"], "start").await;
+    let read = fixture.read();
+    fixture.question().await.send(Ok(7)).unwrap();
     let after = read.await.unwrap().unwrap();
     // Wiped and filled beyond that revision before the reader returns.
-    told.list(3, &["new"], "other-store").await;
+    fixture.list(3, &["new"], "other-store").await;
     for revision in 4..=9 {
-        told.change(revision, &["b"]).await;
+        fixture.change(revision, &["b"]).await;
     }
-    let objects = Arc::clone(&told.objects);
+    let objects = Arc::clone(&fixture.objects);
     until(move || objects.revision() == Some(9)).await;
-    assert!(matches!(told.objects.follow(after), Err(FollowerGap::Relisted { .. })));
-    assert!(told.objects.follow(8).is_ok());
+    assert!(matches!(fixture.objects.follow(after), Err(FollowerGap::Relisted { .. })));
+    assert!(fixture.objects.follow(8).is_ok());
     tokio::time::advance(DEADLINE).await;
-    assert!(told.objects.follow(after).is_ok(), "whoever was told it then is gone");
+    assert!(fixture.objects.follow(after).is_ok(), "whoever was told it then is gone");
 }
 
 #[tokio::test(start_paused = true)]
 async fn slow_follower_gets_a_gap_and_delays_no_other_follower() {
     const MOST: usize = 50;
-    let told = cache();
-    *told.objects.shared.write() = View::with_ring(ring::ChangeRing::with_limit(MOST));
-    told.list(1, &[], "start").await;
-    let mut slow = told.objects.follow(1).unwrap();
-    let mut quick = told.objects.follow(1).unwrap();
+    let fixture = cache();
+    *fixture.objects.shared.write() = View::with_ring(ring::ChangeRing::with_limit(MOST));
+    fixture.list(1, &[], "start").await;
+    let mut slow = fixture.objects.follow(1).unwrap();
+    let mut quick = fixture.objects.follow(1).unwrap();
     let mut taken = VecDeque::new();
     for last in (11..500).step_by(10) {
         let changes = (last - 9..=last).map(|revision| put("a", revision)).collect();
-        told.see(FeedEvent::Changed { revision: last, changes }).await;
+        fixture.see(FeedEvent::Changed { revision: last, changes }).await;
         while taken.back().is_none_or(|revision| *revision < last) {
             taken.extend(revisions(&quick.next().await.unwrap()));
         }
@@ -364,53 +364,53 @@ async fn slow_follower_gets_a_gap_and_delays_no_other_follower() {
     for _ in 0..2 {
         assert_eq!(slow.next().await.unwrap_err(), FollowerGap::Lagged { limit: MOST });
     }
-    assert_eq!(told.objects.follow(1).err(), Some(FollowerGap::Lagged { limit: MOST }));
+    assert_eq!(fixture.objects.follow(1).err(), Some(FollowerGap::Lagged { limit: MOST }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_bad_value_is_a_fault_and_fails_no_list() {
-    let told = cache();
-    told.list(1, &["a", "c"], "start").await;
+    let fixture = cache();
+    fixture.list(1, &["a", "c"], "start").await;
     let mut bad = put("b", 2);
     bad.change.entry.as_mut().unwrap().value = Bytes::from_static(b"{\"metadata\": 1}");
     let mut odd = put("x", 2);
     odd.change.key = "/core/roles/x/y".into();
-    told.see(FeedEvent::Changed { revision: 2, changes: vec![bad, odd] }).await;
-    let objects = Arc::clone(&told.objects);
+    fixture.see(FeedEvent::Changed { revision: 2, changes: vec![bad, odd] }).await;
+    let objects = Arc::clone(&fixture.objects);
     until(move || objects.revision() == Some(2)).await;
-    assert_eq!(told.names(), ["a", "c"]);
-    let faults: Vec<_> = told.objects.faults().into_iter().map(|fault| fault.key).collect();
+    assert_eq!(fixture.names(), ["a", "c"]);
+    let faults: Vec<_> = fixture.objects.faults().into_iter().map(|fault| fault.key).collect();
     assert_eq!(faults, ["/core/roles/b", "/core/roles/x/y"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn followers_end_with_the_cache() {
-    let told = cache();
-    told.list(1, &[], "start").await;
-    let mut follower = told.objects.follow(1).unwrap();
-    drop(told);
+    let fixture = cache();
+    fixture.list(1, &[], "start").await;
+    let mut follower = fixture.objects.follow(1).unwrap();
+    drop(fixture);
     assert!(matches!(timeout(DEADLINE, follower.next()).await, Ok(Err(FollowerGap::Relisted { .. }))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_followers_each_get_every_change() {
-    let told = cache();
-    told.list(1, &[], "start").await;
-    let followers: Vec<_> = (0..1000).map(|_| told.objects.follow(1).unwrap()).collect();
+    let fixture = cache();
+    fixture.list(1, &[], "start").await;
+    let followers: Vec<_> = (0..1000).map(|_| fixture.objects.follow(1).unwrap()).collect();
     let following: Vec<_> = followers
         .into_iter()
         .map(|mut follower| {
             tokio::spawn(async move {
-                let mut seen = Vec::new();
-                while seen.len() < 200 {
-                    seen.extend(revisions(&follower.next().await.unwrap()));
+                let mut observed = Vec::new();
+                while observed.len() < 200 {
+                    observed.extend(revisions(&follower.next().await.unwrap()));
                 }
-                seen
+                observed
             })
         })
         .collect();
     for revision in 2..202 {
-        told.change(revision, &["a"]).await;
+        fixture.change(revision, &["a"]).await;
     }
     for seen in following {
         assert!(seen.await.unwrap().into_iter().eq(2..202));

@@ -72,7 +72,7 @@ impl View {
         from.take_while(|(key, _)| key.starts_with(prefix)).map(|(_, stored)| Arc::clone(stored)).collect()
     }
 
-    pub(super) fn unread(&self, key: &str) -> Option<UnreadResource> {
+    pub(super) fn unread_resource(&self, key: &str) -> Option<UnreadResource> {
         self.faults.get(key).cloned()
     }
 

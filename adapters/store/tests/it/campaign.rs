@@ -1,4 +1,4 @@
-//! Tests of leadership: at most one leader at a time, a term that ends in time, and a hand-over without delay.
+//! Tests of leadership: at most one leader at a time, an epoch that ends in time, and a hand-over without delay.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{ChildStdout, Command, Stdio};
@@ -238,15 +238,15 @@ async fn unreachable_store_is_reported_once_and_awaited() {
         CampaignEvent::Unavailable(error) => assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}"),
         other => panic!("{other:?}"),
     }
-    let told = timeout(Duration::from_secs(1), campaign.events.recv()).await;
-    assert!(told.is_err(), "told again: {told:?}");
+    let event = timeout(Duration::from_secs(1), campaign.events.recv()).await;
+    assert!(event.is_err(), "told again: {event:?}");
     etcd.start_again().await;
     elected(&mut campaign).await;
     // A store that is down for less than a lease ends no term.
     etcd.kill().await;
     etcd.start_again().await;
-    let told = timeout(TTL * 2, campaign.events.recv()).await;
-    assert!(told.is_err(), "{told:?}");
+    let event = timeout(TTL * 2, campaign.events.recv()).await;
+    assert!(event.is_err(), "{event:?}");
 }
 
 #[tokio::test]
@@ -323,8 +323,8 @@ async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
             members[n].start_again().await;
         }
     }
-    let told = timeout(ttl, campaign.events.recv()).await;
-    assert!(told.is_err(), "{told:?}");
+    let event = timeout(ttl, campaign.events.recv()).await;
+    assert!(event.is_err(), "{event:?}");
     assert!(store.holds_until(&epoch).is_some());
 }
 
@@ -386,8 +386,8 @@ impl Another {
 
     /// Its next line of output. Blocks the runtime, which has no other task at that time.
     fn says(&mut self) -> String {
-        let said = |line: String| line.split_once("said: ").map(|(_, said)| said.to_owned());
-        self.lines.by_ref().map(Result::unwrap).find_map(said).expect("it says something")
+        let describe = |line: String| line.split_once("said: ").map(|(_, describe)| describe.to_owned());
+        self.lines.by_ref().map(Result::unwrap).find_map(describe).expect("it says something")
     }
 
     fn signal(&self, signal: Signal) {

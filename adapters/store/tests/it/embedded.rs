@@ -126,8 +126,8 @@ async fn a_connection_that_hangs_costs_one_request_and_no_leadership() {
         store.list("").await.unwrap();
         way.strand();
         // Failed renewals detect it as well.
-        let told = timeout(Duration::from_secs(30), campaign.events.recv()).await;
-        assert!(told.is_err(), "{told:?}");
+        let event = timeout(Duration::from_secs(30), campaign.events.recv()).await;
+        assert!(event.is_err(), "{event:?}");
         assert!(store.holds_until(&epoch).is_some());
     }
 }
@@ -138,8 +138,8 @@ async fn an_idle_watch_stays_open() {
     let (store, _way) = address.dial(1);
     let mut events = store.watch("");
     assert!(matches!(events.recv().await, Some(WatchEvent::Listed(_))));
-    let told = timeout(Duration::from_secs(2 * 3600), events.recv()).await;
-    assert!(told.is_err(), "{told:?}");
+    let event = timeout(Duration::from_secs(2 * 3600), events.recv()).await;
+    assert!(event.is_err(), "{event:?}");
     write(&store, vec![put("a", "1")]).await;
     assert!(matches!(events.recv().await, Some(WatchEvent::Changed { .. })));
 }
@@ -176,8 +176,8 @@ async fn a_client_that_exists_already_serves_as_well() {
         }
         other => panic!("{other:?}"),
     }
-    let told = timeout(Duration::from_secs(600), campaign.events.recv()).await;
-    assert!(told.is_err(), "{told:?}");
+    let event = timeout(Duration::from_secs(600), campaign.events.recv()).await;
+    assert!(event.is_err(), "{event:?}");
     assert!(store.holds_until(&epoch).is_some());
 }
 
@@ -216,7 +216,7 @@ async fn run(seed: u64) -> (String, BTreeMap<&'static str, u32>) {
         })
         .collect();
     let mut watches: Vec<_> = stores.iter().map(|store| store.watch("")).collect();
-    let mut seen: Vec<BTreeMap<String, Bytes>> = vec![BTreeMap::new(); INSTANCES];
+    let mut observed: Vec<BTreeMap<String, Bytes>> = vec![BTreeMap::new(); INSTANCES];
     let mut epochs: Vec<Option<Epoch>> = vec![None; INSTANCES];
     // True if an operator deleted the instance's key while it led. Until it learns of that, it considers itself the
     // leader.
@@ -241,14 +241,14 @@ async fn run(seed: u64) -> (String, BTreeMap<&'static str, u32>) {
                 match event {
                     WatchEvent::Listed(all) => {
                         count("listed");
-                        seen[n] = all.entries.into_iter().map(|(key, e)| (key, e.value)).collect();
+                        observed[n] = all.entries.into_iter().map(|(key, e)| (key, e.value)).collect();
                     }
                     WatchEvent::Changed { revision, changes } => {
                         history.add(n, format_args!("saw {revision}"));
                         for change in changes {
                             match change.entry {
-                                Some(entry) => drop(seen[n].insert(change.key, entry.value)),
-                                None => drop(seen[n].remove(&change.key)),
+                                Some(entry) => drop(observed[n].insert(change.key, entry.value)),
+                                None => drop(observed[n].remove(&change.key)),
                             }
                         }
                     }
@@ -305,7 +305,7 @@ async fn run(seed: u64) -> (String, BTreeMap<&'static str, u32>) {
             let all = stores[0].list("").await.ok().map(|all| {
                 all.entries.into_iter().map(|(key, e)| (key, e.value)).collect::<BTreeMap<_, _>>()
             });
-            if holds.len() == 1 && all.is_some_and(|all| seen.iter().all(|seen| *seen == all)) {
+            if holds.len() == 1 && all.is_some_and(|all| observed.iter().all(|observed| *observed == all)) {
                 return (history.lines, counts);
             }
             assert!(since.elapsed() < Duration::from_secs(120), "no rest:\n{}", history.lines);

@@ -159,10 +159,10 @@ async fn fresh_reads_include_all_acknowledged_writes() {
                         acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect();
                     objects.refresh().await.unwrap();
                     for (n, before) in before.iter().enumerate() {
-                        let seen = objects.get(&key(&n.to_string()));
-                        let seen: i64 =
-                            seen.map_or(-1, |stored| stored.object.metadata().uid.parse().unwrap());
-                        assert!(seen >= *before, "writer {n} was told of {before}, a read saw {seen}");
+                        let text = objects.get(&key(&n.to_string()));
+                        let text: i64 =
+                            text.map_or(-1, |stored| stored.object.metadata().uid.parse().unwrap());
+                        assert!(text >= *before, "writer {n} was told of {before}, a read saw {text}");
                     }
                 }
                 done.fetch_add(1, Ordering::SeqCst);
@@ -418,9 +418,9 @@ async fn follower_across_a_compaction_gets_a_gap_and_the_view_is_complete() {
     etcd.by_hand().await.compact(last, None).await.unwrap();
     let last = write(&root, vec![role("c", 1)]).await;
     assert!(last > revision);
-    let mut told = Vec::new();
-    while told.len() < 2 {
-        told.extend(within("changes", follower.next()).await.unwrap());
+    let mut reported = Vec::new();
+    while reported.len() < 2 {
+        reported.extend(within("changes", follower.next()).await.unwrap());
     }
-    assert_eq!(told.last().unwrap().revision, last);
+    assert_eq!(reported.last().unwrap().revision, last);
 }

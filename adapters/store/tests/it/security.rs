@@ -134,8 +134,8 @@ async fn a_token_that_the_store_forgot_is_renewed_without_a_failed_request() {
         }
     }
     // Longer than the lease lasts without renewals.
-    let told = timeout(Duration::from_secs(6), campaign.events.recv()).await;
-    assert!(told.is_err(), "{told:?}");
+    let event = timeout(Duration::from_secs(6), campaign.events.recv()).await;
+    assert!(event.is_err(), "{event:?}");
     assert!(store.holds_until(&epoch).is_some());
 }
 

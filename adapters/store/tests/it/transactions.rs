@@ -71,11 +71,12 @@ async fn transaction_is_atomic_and_a_refusal_names_the_failed_conditions() {
     ];
     assert_eq!(store.commit(transaction).await.unwrap(), Outcome::Refused { failed });
 
-    let seen = store.list("").await.unwrap();
-    assert_eq!(seen.revision, second);
-    let values: BTreeMap<_, _> = seen.entries.iter().map(|(key, e)| (key.as_str(), &e.value[..])).collect();
+    let observed = store.list("").await.unwrap();
+    assert_eq!(observed.revision, second);
+    let values: BTreeMap<_, _> =
+        observed.entries.iter().map(|(key, e)| (key.as_str(), &e.value[..])).collect();
     assert_eq!(values, BTreeMap::from([("a", &b"2"[..]), ("b", b"1")]));
-    let a = &seen.entries["a"];
+    let a = &observed.entries["a"];
     assert_eq!((a.create_revision, a.mod_revision, a.lease), (first, second, 0));
 
     write(&store, vec![Write::Delete { key: "a".into() }, put("b", "2")]).await;
@@ -125,16 +126,16 @@ async fn a_list_of_many_pages_is_of_one_revision() {
         }
     };
     let reader = async {
-        let mut seen = 0;
+        let mut observed = 0;
         for _ in 0..15 {
             let all = store.list("records/").await.unwrap();
             assert_eq!(all.entries.len(), 2502);
             let (first, last) = (&all.entries["records/"], &all.entries["records/~"]);
             assert_eq!(first.value, last.value, "two pages of different revisions");
             assert!(last.mod_revision <= all.revision);
-            seen = seen.max(last.mod_revision);
+            observed = observed.max(last.mod_revision);
         }
-        seen
+        observed
     };
     let before = store.list("records/~").await.unwrap().revision;
     let ((), seen) = within("both end", async { tokio::join!(writer, reader) }).await;

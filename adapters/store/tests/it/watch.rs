@@ -155,7 +155,7 @@ async fn no_change_is_lost_doubled_or_split_however_often_the_connection_is_cut(
             assert!(watched.changes[changes..].iter().all(within), "a revision in two parts");
         }
     }
-    let told: Vec<_> = watched
+    let reported: Vec<_> = watched
         .changes
         .iter()
         .map(|change| {
@@ -163,7 +163,7 @@ async fn no_change_is_lost_doubled_or_split_however_often_the_connection_is_cut(
             (revision(change), change.key.clone(), String::from_utf8(value.to_vec()).unwrap())
         })
         .collect();
-    assert_eq!(told, written);
+    assert_eq!(reported, written);
     assert_eq!(watched.lists, 1);
     assert!(watched.interruptions >= ROUNDS, "only {} interruptions", watched.interruptions);
 }

@@ -27,15 +27,15 @@ fn a_calm_run_fires_no_alert_and_its_end_fires_one() {
     let place = report.to_str().unwrap();
     let args = ["--scenario", "-", "--seed", "1", "--for", LENGTH, "--report", place];
     let mut run = start_run(program(), &args, CALM);
-    let mut told = BufReader::new(run.as_mut().stderr.take().unwrap());
+    let mut reported = BufReader::new(run.as_mut().stderr.take().unwrap());
     let mut errors = String::new();
     // Before that there is no leader, so that an alert may rightly fire on a slow machine.
     while !errors.contains("runs for ") {
-        assert_ne!(told.read_line(&mut errors).unwrap(), 0, "it did not begin: {errors}");
+        assert_ne!(reported.read_line(&mut errors).unwrap(), 0, "it did not begin: {errors}");
     }
     let prometheus = Prometheus::start(&targets, Pace::OF_THE_RUN);
     let Ended { code, out, .. } = run.ended();
-    told.read_to_string(&mut errors).unwrap();
+    reported.read_to_string(&mut errors).unwrap();
     assert_eq!(code, 0, "see {place}:\n{errors}\n{out}");
 
     let ended = prometheus.last_answer(3);

@@ -83,7 +83,7 @@ fn a_member_of_a_real_etcd_whose_disk_is_full_ends_and_is_back_when_it_has_room(
         fault.unwrap()["at"].as_u64().unwrap()
     };
     let (full, room) = (at("begins"), at("ends"));
-    let taken = lines.iter().filter(|line| line["kind"] == "call" && line["said"]["is"] == "done");
+    let taken = lines.iter().filter(|line| line["kind"] == "call" && line["result"]["is"] == "done");
     let meanwhile =
         |line: &&Value| line["op"] != "read" && (full..room).contains(&line["at"].as_u64().unwrap());
     assert!(taken.filter(meanwhile).count() >= 5, "see {place}");

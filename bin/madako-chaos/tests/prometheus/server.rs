@@ -75,13 +75,13 @@ impl Server {
     async fn listens(&mut self, log: &Path) -> String {
         let began = Instant::now();
         loop {
-            let said = fs::read_to_string(log).unwrap();
-            let mut lines = said.lines().filter(|line| line.contains("\"Listening on\""));
+            let text = fs::read_to_string(log).unwrap();
+            let mut lines = text.lines().filter(|line| line.contains("\"Listening on\""));
             if let Some((_, address)) = lines.find_map(|line| line.split_once("address=")) {
                 return format!("http://{}", address.split_whitespace().next().unwrap());
             }
             let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none() && began.elapsed() < STARTS_WITHIN, "prometheus: {ended:?}\n{said}");
+            assert!(ended.is_none() && began.elapsed() < STARTS_WITHIN, "prometheus: {ended:?}\n{text}");
             sleep(GLANCE).await;
         }
     }

@@ -53,7 +53,9 @@ impl Settings {
             .collect::<Result<Vec<_>, _>>()?;
         if upstreams.len() > MAX_UPSTREAMS {
             let number = upstreams.len();
-            return Err(Failure::Usage(format!("{number} upstreams are more than {MAX_UPSTREAMS}")));
+            return Err(Failure::Usage(format!(
+                "--upstreams: got {number}, expected at most {MAX_UPSTREAMS}"
+            )));
         }
         let listen = required_value(&flags, "listen")?;
         let listen = if listen.starts_with(':') { format!("0.0.0.0{listen}") } else { listen.to_owned() };
@@ -107,7 +109,7 @@ fn duration_flag(flags: &Flags<'_>, name: &str, default: Duration) -> Result<Dur
 fn parse_choice<T: FromStr + VariantNames>(flags: &Flags<'_>, name: &str, default: T) -> Result<T, Failure> {
     let Some(text) = flags.value(name).filter(|text| !text.is_empty()) else { return Ok(default) };
     let names = || T::VARIANTS.join(", ");
-    text.parse().map_err(|_| Failure::Usage(format!("--{name} {text:?} is none of {}", names())))
+    text.parse().map_err(|_| Failure::Usage(format!("--{name}: got {text:?}, expected one of {}", names())))
 }
 
 #[cfg(test)]
@@ -160,7 +162,7 @@ mod tests {
             ("--upstreams=10.0.0.1:1 --listen=:1 --check-interval=0", "--check-interval"),
             ("--upstreams=10.0.0.1:1 --listen=:1 --loglevel=trace", "critical, error"),
             ("--upstreams=10.0.0.1:1 --listen=:1 now", "\"now\""),
-            (&format!("--upstreams={many} --listen=:1"), "more than 32"),
+            (&format!("--upstreams={many} --listen=:1"), "--upstreams: got 33, expected at most 32"),
         ] {
             match read(flags) {
                 Err(Failure::Usage(why)) => assert!(why.contains(expected), "{flags}: {why}"),

@@ -51,10 +51,13 @@ pub(crate) fn connection_capacity() -> Result<usize> {
     let mut files = limit.current.unwrap_or(u64::MAX);
     if files < maximum {
         setrlimit(Resource::Nofile, Rlimit { current: Some(maximum), maximum: limit.maximum })
-            .context("cannot raise the limit of open files")?;
+            .with_context(|| format!("cannot raise the limit of open files to {maximum}"))?;
         files = maximum;
     }
     let connections = usize::try_from(files.saturating_sub(RESERVED_FILES) / 2)?.min(MAX_CONNECTIONS);
-    ensure!(connections > 0, "{files} open files are too few: allow {needed} (ulimit -n)");
+    ensure!(
+        connections > 0,
+        "the limit of open files is {files}, too few for one connection: raise it to {needed} (ulimit -n)"
+    );
     Ok(connections)
 }

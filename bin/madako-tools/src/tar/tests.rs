@@ -109,9 +109,9 @@ fn damaged_and_foreign_entries_are_refused() {
         (changed(156, b"2"), "type '2'"),
         (changed(156, b"x"), "extended"),
         (changed(156, b"L"), "extended"),
-        (changed(124, b"00004000001"), "more than the 1048576 bytes"),
-        (changed(124, b"\x80\0\0\0"), "not a number"),
-        (changed(100, b"0000689"), "not a number"),
+        (changed(124, b"00004000001"), "expected at most 1048576"),
+        (changed(124, b"\x80\0\0\0"), "expected octal digits"),
+        (changed(100, b"0000689"), "expected octal digits"),
         (changed(124, b"00000001001"), "end mark"),
         (changed(124, b"00000004000"), "within a file"),
     ] {

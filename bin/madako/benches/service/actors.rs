@@ -178,6 +178,7 @@ impl Running {
             events: Arc::clone(&sink) as Arc<dyn EventSink>,
             placement,
             kubernetes: None,
+            findings: None,
             host: None,
         };
         let options = InstanceOptions {

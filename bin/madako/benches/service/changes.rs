@@ -103,9 +103,9 @@ async fn measure_registry_changes(
         let changed = scene.registry.retire(&address)?;
         let committed = scene.witness.wait_until_tainted(&address).await?;
         let polls = scene.registry.requests_between(changed, committed);
-        let seen = *polls.first().ok_or_else(|| anyhow::anyhow!("committed without a poll"))?;
+        let observed = *polls.first().ok_or_else(|| anyhow::anyhow!("committed without a poll"))?;
         measured.from_change.add(committed - changed);
-        measured.from_poll.add(committed - seen);
+        measured.from_poll.add(committed - observed);
         measured.polls = measured.polls.max(polls.len());
     }
     Ok(measured)

@@ -1,9 +1,9 @@
 //! Benchmarks of the service: time and memory that it promises, measured on processes of the built program.
 //!
 //! `cargo bench --workspace --bench service` prints one table; words after `--` choose the parts (`changes`,
-//! `handover`, `crash`, `losses`, `actors`, `size`, `nodes`, `placement`, `rest`, `commands`). Stores are a real etcd (the
-//! installed one) and the embedded one, files are in cargo's directory for temporary files, and machines come from a
-//! simulated registry in this process, which shares the cores with all others.
+//! `handover`, `crash`, `losses`, `actors`, `size`, `nodes`, `watched`, `placement`, `rest`, `commands`). Stores are a real
+//! etcd (the installed one) and the embedded one, files are in cargo's directory for temporary files, and machines come
+//! from a simulated registry in this process, which shares the cores with all others.
 //!
 //! A watch of the store takes the times, as another program would observe them: a time ends when the change has arrived
 //! here. The verdict uses the worst of all samples, not the median.
@@ -22,6 +22,7 @@ mod registry;
 mod scene;
 mod size;
 mod table;
+mod watched;
 mod witness;
 
 use anyhow::Context as _;
@@ -33,8 +34,19 @@ use crate::table::Table;
 /// Seed of random pauses.
 const SEED: u64 = 7;
 
-const PARTS: [&str; 10] =
-    ["changes", "handover", "crash", "losses", "actors", "size", "nodes", "placement", "rest", "commands"];
+const PARTS: [&str; 11] = [
+    "changes",
+    "handover",
+    "crash",
+    "losses",
+    "actors",
+    "size",
+    "nodes",
+    "watched",
+    "placement",
+    "rest",
+    "commands",
+];
 
 fn main() -> anyhow::Result<()> {
     // Cargo passes --bench to every benchmark.
@@ -59,6 +71,7 @@ fn main() -> anyhow::Result<()> {
                 "losses" => losses::measure_losses(chance, &mut table).await,
                 "actors" => actors::measure_actors(&mut table).await,
                 "nodes" => nodes::measure_nodes(&mut table).await,
+                "watched" => watched::measure_watched_nodes(&mut table).await,
                 "placement" => placement::measure_placement(&mut table).await,
                 "rest" => placement::at_rest::measure_at_rest(&mut table).await,
                 "commands" => placement::commands::measure(&mut table).await,

@@ -463,3 +463,37 @@ fn help_fits_a_terminal_of_eighty_columns() {
     command.build();
     check(&mut command, "madako");
 }
+
+#[test]
+fn the_help_of_each_command_of_the_first_level_has_an_example() {
+    for command in Cli::command().get_subcommands() {
+        let name = command.get_name();
+        let help = parsed(&format!("madako {name} --help")).unwrap_err().to_string();
+        let (_, examples) = help.rsplit_once("Example").unwrap_or_else(|| panic!("{name}:\n{help}"));
+        let first_words =
+            |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>() == ["madako", name];
+        assert!(examples.lines().any(first_words), "{name}:\n{help}");
+    }
+}
+
+#[test]
+fn exit_codes_have_one_meaning_in_the_help_of_all_commands() {
+    let mut documented = 0;
+    for (words, command) in leaves() {
+        let about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+        let about = about.split_whitespace().collect::<Vec<_>>().join(" ");
+        let Some((_, codes)) = about.split_once("Exit codes: ") else { continue };
+        documented += 1;
+        for clause in codes.split("; ") {
+            let Some((code, meaning)) = clause.split_once(": ") else { continue };
+            let Ok(code) = code.rsplit(' ').next().unwrap_or(code).parse::<u8>() else { continue };
+            assert!(EXIT_CODES.iter().any(|(known, _)| *known == code), "{words:?}: {clause}");
+            // The state of the outside is never bad input.
+            let is_outside = ["could not be read", "does not answer", "cannot be asked"]
+                .iter()
+                .any(|fault| meaning.contains(fault));
+            assert!(!is_outside || code == 1, "{words:?}: {clause}");
+        }
+    }
+    assert!(documented > 10, "only {documented} commands");
+}

@@ -63,7 +63,7 @@ pub(crate) async fn run<S: Store>(
         Command::SetVariables { file } => set_variables(&read_text(&file)?, &store()?, VARIABLES).await,
         Command::GetVariables(args) => {
             let entry =
-                stored_setting(&store()?, VARIABLES, "variables are", "auto-repair set-variables").await?;
+                stored_setting(&store()?, VARIABLES, "query variables", "auto-repair set-variables").await?;
             show_variables(&args, VARIABLES, &entry)
         }
         Command::Plan(args) => plan::run(&args, global, clock),

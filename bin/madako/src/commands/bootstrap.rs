@@ -314,8 +314,8 @@ async fn load_resources(
                 let unsure = matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Deadline);
                 let failure = Failure::from(error);
                 return Err(match failure.message() {
-                    Some(said) if unsure => Failure::failed(format_args!(
-                        "{said}; either all resources were stored or none: check before you try again"
+                    Some(message) if unsure => Failure::failed(format_args!(
+                        "{message}; either all resources were stored or none: list them before you run the command again"
                     )),
                     _ => failure,
                 });

@@ -101,7 +101,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
 async fn refuse_beside_vault(global: &Global) -> Result<(), Failure> {
     match get_entry(&access::open_store(global)?, keys::VAULT).await? {
         None => Ok(()),
-        Some(_) => Err(Failure::bad_input(
+        Some(_) => Err(Failure::failed(
             "the store has the key vault: Vault issues the certificates, and private keys of authorities in the store would have \
              no effect (madako vault init creates the authorities of Vault)",
         )),
@@ -164,7 +164,7 @@ async fn set_certificate(
     }
     let key = keys::ca(authority);
     let before = get_entry(store, &key).await?;
-    let told = match &before {
+    let change = match &before {
         Some(entry) if entry.value[..] == *certificate.as_bytes() => {
             return print_text(&format!("{authority}: stored, unchanged\n"));
         }
@@ -182,10 +182,10 @@ async fn set_certificate(
         vec![unchanged_condition(&key, before.as_ref()), Condition::Unchanged { key: private, revision: 0 }];
     match put_if(store, &key, certificate.into_bytes(), conditions).await? {
         true if get_entry(store, keys::VAULT).await?.is_some() => {
-            print_text(&format!("{authority}: {told}\n"))
+            print_text(&format!("{authority}: {change}\n"))
         }
         true => print_text(&format!(
-            "{authority}: {told}; Madako cannot issue certificates without its private key\n"
+            "{authority}: {change}; Madako cannot issue certificates without its private key\n"
         )),
         false => Err(concurrent_change_failure(&key)),
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::Subcommand;
+use madako_console::count_with_noun;
 use madako_domain::cluster::{Cluster, LABEL_ROLE};
 use madako_domain::constraints::Constraints;
 use madako_domain::keys;
@@ -39,9 +40,9 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
     match command {
         Command::Get(args) => {
-            let entry = get_entry(store, keys::CLUSTER)
-                .await?
-                .ok_or_else(|| Failure::failed("no cluster configuration is stored"))?;
+            let entry = get_entry(store, keys::CLUSTER).await?.ok_or_else(|| {
+                Failure::failed("no cluster configuration is stored (madako cluster set stores one)")
+            })?;
             let cluster: Cluster = decode(keys::CLUSTER, &entry)?;
             show_cluster(&args, &cluster)
         }
@@ -118,10 +119,10 @@ fn format_table(cluster: &Cluster) -> String {
     }
     let control_plane = cluster.control_plane().count();
     format!(
-        "Name            {}\nService subnet  {}\nNodes           {control_plane} control plane, {} workers\n\n{}",
+        "Name            {}\nService subnet  {}\nNodes           {control_plane} control plane, {}\n\n{}",
         cluster.name,
         cluster.service_subnet,
-        cluster.nodes.len() - control_plane,
+        count_with_noun((cluster.nodes.len() - control_plane) as u64, "worker", "workers"),
         table.to_text()
     )
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let name = args.shell.to_string();
     let shell = shells.completer(&name).ok_or_else(|| {
         Failure::bad_input(format_args!(
-            "cannot print a completion script for the shell {name}: there is none"
+            "cannot print a completion script for the shell {name}: this version of madako has none"
         ))
     })?;
     let mut script = Vec::new();

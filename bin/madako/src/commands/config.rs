@@ -14,6 +14,7 @@ const PLACEMENT: &str = include_str!("config/placement.yml");
 const REPAIR: &str = include_str!("config/repair.yml");
 const TEMPLATE: &str = include_str!("config/template.yml");
 const REPAIR_TEMPLATE: &str = include_str!("config/repair-template.yml");
+const SIMULATED_TEMPLATE: &str = include_str!("config/simulated-template.yml");
 
 /// Prints and checks configuration files.
 #[derive(Debug, Subcommand)]
@@ -57,7 +58,8 @@ pub(crate) enum CheckPurpose {
 pub(crate) enum TemplateCommand {
     /// Prints a commented template, which is valid as it is, for `madako sabakan set-template`.
     #[command(after_help = "Examples:\n  madako template example > template.yml\n  \
-                            madako template example --for repair")]
+                            madako template example --for repair\n  \
+                            madako template example --for simulated")]
     Example {
         /// The purpose of the template
         #[arg(long = "for", value_name = "PURPOSE", value_enum, default_value_t = TemplatePurpose::Cluster)]
@@ -71,6 +73,8 @@ pub(crate) enum TemplatePurpose {
     Cluster,
     /// A control plane and two kinds of workers, with a procedure for repairs
     Repair,
+    /// For madako serve --simulated: with repairs and reboots of the simulated machines
+    Simulated,
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
@@ -90,6 +94,7 @@ pub(crate) fn run_template(command: &TemplateCommand) -> Result<(), Failure> {
     match purpose {
         TemplatePurpose::Cluster => print_text(TEMPLATE),
         TemplatePurpose::Repair => print_text(&format!("{TEMPLATE}{REPAIR_TEMPLATE}")),
+        TemplatePurpose::Simulated => print_text(&format!("{TEMPLATE}{SIMULATED_TEMPLATE}")),
     }
 }
 

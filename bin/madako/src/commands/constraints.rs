@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::access::{decode, get_entry, modify_entry};
 use crate::failure::Failure;
-use crate::output::{Format, OutputArgs, Table, print_warning, show_value};
+use crate::output::{Format, OutputArgs, Table, describe_change, print_text, print_warning, show_value};
 
 /// Shows or sets constraints.
 #[derive(Debug, Subcommand)]
@@ -20,7 +20,7 @@ pub(crate) enum Command {
     /// Shows the stored constraints.
     #[command(after_help = "Example:\n  madako constraints show -o table")]
     Show(OutputArgs),
-    /// Sets one constraint.
+    /// Sets one constraint, and prints its old and its new value.
     #[command(
         long_about = describe_set_command(),
         after_help = "Example:\n  madako constraints set minimum-workers 18"
@@ -37,7 +37,8 @@ pub(crate) enum Command {
 fn describe_set_command() -> String {
     let names: Vec<&str> = Constraints::names().collect();
     format!(
-        "Sets one constraint.\n\nThe names are {}. maximum-workers=0 means that the number of workers has no maximum.",
+        "Sets one constraint, and prints its old and its new value.\n\nThe names are {}. maximum-workers=0 means that the \
+         number of workers has no maximum.",
         names.join(", ")
     )
 }
@@ -54,23 +55,38 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         Command::Set { name, value } => {
             // The argument is validated before the first connection.
             Constraints::default().set(&name, &value).or_else(defer_contradictions(&name))?;
-            let warnings = modify_entry(store, keys::CONSTRAINTS, |stored| {
-                let mut constraints = match stored {
-                    None => Constraints::default(),
-                    Some(entry) => {
-                        decode(keys::CONSTRAINTS, entry).or_else(|_| decode_without(&name, entry))?
-                    }
-                };
+            let (changed, warnings) = modify_entry(store, keys::CONSTRAINTS, |stored| {
+                let (mut constraints, old) =
+                    match stored.map(|entry| (entry, decode(keys::CONSTRAINTS, entry))) {
+                        None => with_shown_value(Constraints::default(), &name),
+                        Some((_, Ok(constraints))) => with_shown_value(constraints, &name),
+                        Some((entry, Err(_))) => (decode_without(&name, entry)?, UNREADABLE.to_owned()),
+                    };
                 constraints.set(&name, &value)?;
-                Ok((serde_json::to_vec(&constraints)?, constraints.warnings()))
+                let bytes = serde_json::to_vec(&constraints)?;
+                let changed = describe_change(&name, &old, &shown_value(&constraints, &name));
+                Ok((bytes, (changed, constraints.warnings())))
             })
             .await?;
+            print_text(&changed)?;
             for warning in warnings.into_iter().filter(|warning| warning.field == name) {
                 print_warning(warning);
             }
             Ok(())
         }
     }
+}
+
+/// The old value of a constraint that cannot be read.
+const UNREADABLE: &str = "unreadable";
+
+fn with_shown_value(constraints: Constraints, name: &str) -> (Constraints, String) {
+    let value = shown_value(&constraints, name);
+    (constraints, value)
+}
+
+fn shown_value(constraints: &Constraints, name: &str) -> String {
+    serde_json::to_value(constraints).unwrap_or_default()[name].to_string()
 }
 
 /// The stored constraints without one, which is about to be set: its stored value may be unreadable.
@@ -91,9 +107,8 @@ fn defer_contradictions(
 
 fn format_table(constraints: &Constraints) -> String {
     let mut table = Table::new(["CONSTRAINT", "VALUE"]);
-    let value = serde_json::to_value(constraints).unwrap_or_default();
     for name in Constraints::names() {
-        table.add_row([name.to_owned(), value[name].to_string()]);
+        table.add_row([name.to_owned(), shown_value(constraints, name)]);
     }
     table.to_text()
 }

@@ -85,7 +85,12 @@ async fn check_all(global: &Global) -> Result<Vec<Check>, Failure> {
         Ok(config) => config,
         Err(error) => {
             let found = Failure::from(error).message().unwrap_or_default();
-            let fix = format!("correct the file; madako config check {path} names each problem again");
+            let fix = match std::path::Path::new(&path).exists() {
+                true => format!("correct the file; madako config check {path} names each problem again"),
+                false => {
+                    format!("--config FILE names another file; madako config example > {path} writes one")
+                }
+            };
             return Ok(vec![Check::failed("configuration", found, fix)]);
         }
     };

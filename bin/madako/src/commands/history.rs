@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use madako_console::cut_to_width;
 use madako_domain::keys;
 use madako_domain::record::{Record, RecordStatus};
 use madako_json::go::{to_pretty_json, to_yaml};
@@ -17,7 +18,7 @@ use crate::commands::node::list::age_cell;
 use crate::commands::repair_queue::format_time;
 use crate::failure::Failure;
 use crate::limits::{FIRST_FOLLOWED, LIST_PAUSE, MOST_RECORDS};
-use crate::list::{AsList, Cell, CkeListArgs, List, ListForm, Tone};
+use crate::list::{AsList, Cell, CkeListArgs, List, ListForm, Surface, Tone};
 use crate::output::{escape_unprintable, print_note, print_text};
 
 /// Shows the records of operations, the newest first.
@@ -108,8 +109,10 @@ enum Printer {
     Documents,
     Lines,
     Yaml,
-    /// Columns of fixed width, since later records are unknown.
-    Table,
+    /// Columns of fixed width, since later records are unknown; as wide as the terminal, or with all that is known.
+    Table {
+        is_wide: bool,
+    },
 }
 
 impl Printer {
@@ -119,9 +122,11 @@ impl Printer {
             None => Ok(Self::Documents),
             Some(ListForm::Jsonl) => Ok(Self::Lines),
             Some(ListForm::Yaml) => Ok(Self::Yaml),
-            Some(ListForm::Table | ListForm::Wide) => Ok(Self::Table),
+            Some(form @ (ListForm::Table | ListForm::Wide)) => {
+                Ok(Self::Table { is_wide: form == ListForm::Wide })
+            }
             Some(ListForm::Json | ListForm::Csv) => Err(Failure::bad_input(
-                "--follow gives a stream, which -o json and -o csv do not have: expected -o jsonl, a line for each record",
+                "--follow prints a stream of records, which -o json and -o csv cannot hold: use -o jsonl, with one record a line",
             )),
         }
     }
@@ -131,28 +136,27 @@ impl Printer {
             Self::Documents => print_text(&to_pretty_json(record)?),
             Self::Lines => print_text(&(serde_json::to_string(record)? + "\n")),
             Self::Yaml => print_text(&format!("---\n{}", to_yaml(record)?)),
-            Self::Table => {
-                let rest = [
-                    &record.operation,
-                    &format_command(record),
-                    &record.targets.join(","),
-                    record_outcome(record),
-                    &record.info,
-                    &record.error,
-                ];
-                let rest: Vec<&str> = rest.into_iter().filter(|part| !part.is_empty()).collect();
-                let line = format!(
-                    "{:>6}  {:<9}  {:<20}  {:>7}  {}",
-                    record.id,
-                    record.status.to_string(),
-                    format_time(Some(record.start_at)),
-                    format_duration(record),
-                    rest.join("  ")
-                );
-                print_text(&format!("{}\n", escape_unprintable(&line)))
+            Self::Table { is_wide } => {
+                let line = format_line(record, *is_wide);
+                let width = Surface::for_output().width.filter(|_| !is_wide).unwrap_or(usize::MAX);
+                print_text(&format!("{}\n", cut_to_width(&escape_unprintable(&line), width)))
             }
         }
     }
+}
+
+/// A record in a line, with its time: its age would be wrong soon. A wide line also has the status and the command.
+fn format_line(record: &Record, is_wide: bool) -> String {
+    let targets = record.targets.join(",");
+    let (command, status) = match is_wide {
+        true => (format_command(record), record.status.to_string()),
+        false => (String::new(), String::new()),
+    };
+    let rest: [&str; 7] =
+        [&record.operation, &command, &targets, record_outcome(record), &status, &record.info, &record.error];
+    let rest: Vec<&str> = rest.into_iter().filter(|part| !part.is_empty()).collect();
+    let (time, took) = (format_time(Some(record.start_at)), format_duration(record));
+    format!("{:>6}  {time:<20}  {took:>7}  {}", record.id, rest.join("  "))
 }
 
 pub(crate) fn list_columns() -> List {
@@ -199,11 +203,16 @@ fn format_command(record: &Record) -> String {
     [record.command.name.as_str(), record.command.target.as_str()].join(" ").trim().to_owned()
 }
 
+/// Begin of the errors of operations whose end no leader saw.
+const OUTCOME_UNKNOWN: &str = "outcome unknown";
+
 /// The outcome of an operation. A failed repair is not a status of its record: the record of the failure has no
 /// command, and ends well.
 fn record_outcome(record: &Record) -> &'static str {
     match record.status {
         RecordStatus::New | RecordStatus::Running => "under way",
+        RecordStatus::Cancelled if record.error.starts_with(OUTCOME_UNKNOWN) => "outcome unknown",
+        RecordStatus::Cancelled if !record.error.is_empty() => "failed",
         RecordStatus::Cancelled => "cancelled before its end",
         RecordStatus::Completed if ends_in_failure(record) => "the repair failed",
         RecordStatus::Completed => "done",

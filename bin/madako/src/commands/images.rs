@@ -23,7 +23,7 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::limits::NODES_PAUSE;
 use crate::list::{AsList, Cell, List, ListArgs, Tone};
-use crate::output::{OutputArgs, Table, print_note, print_text, show_value};
+use crate::output::{OutputArgs, Table, describe_change, print_note, print_text, show_value};
 
 /// Lists the names of the container images of a cluster, and sets them.
 ///
@@ -55,7 +55,7 @@ enum Command {
     /// Exit codes: 0: each image is known; 1: an image is unclear, or the nodes cannot be asked.
     #[command(after_help = "Examples:\n  madako images list\n  madako images list -o wide")]
     List(ListArgs),
-    /// Stores images in the key madako/images.
+    /// Stores images in the key madako/images, and prints the old and the new image of each name.
     ///
     /// Other names keep their images. NAME= without an image removes the name from the key. The leader restarts containers
     /// with a new image of etcd or of the tools, and with `kubernetes.mode: act` those of Kubernetes.
@@ -152,6 +152,9 @@ async fn stored_images(store: &dyn Store) -> Result<GivenImages, Failure> {
     }
 }
 
+/// The image of a name that the key does not have.
+const NO_IMAGE: &str = "none";
+
 /// The source of an image of which the nodes have several.
 const UNCLEAR: &str = "unclear";
 
@@ -234,29 +237,34 @@ async fn refuse_skew(images: &[Assignment], store: &dyn Store, global: &Global) 
         return Ok(());
     }
     let refused = |failure: Failure| match failure {
-        Failure::Failed(error) => {
-            Failure::Failed(error.context("nothing is stored; --force stores the images without this check"))
-        }
+        Failure::Failed(error) => Failure::Failed(
+            error.context("the images were not stored; --force stores them without this check"),
+        ),
         other => other,
     };
     Box::pin(plan::refuse_skew(global, images)).await.map_err(refused)
 }
 
+/// Stores the images, and prints the old and the new one of each name.
 async fn set_images(images: &[Assignment], store: &dyn Store) -> Result<(), Failure> {
-    modify_entry(store, keys::IMAGES, |entry| {
+    let changed = modify_entry(store, keys::IMAGES, |entry| {
         let mut stored: GivenImages = match entry {
             None => GivenImages::default(),
             Some(entry) => decode(keys::IMAGES, entry)?,
         };
+        let mut changed = String::new();
         for Assignment { name, image } in images {
-            match image {
-                Some(image) => drop(stored.0.insert(*name, image.clone())),
-                None => drop(stored.0.remove(name)),
-            }
+            let old = match image {
+                Some(image) => stored.0.insert(*name, image.clone()),
+                None => stored.0.remove(name),
+            };
+            let shown = |image: &Option<String>| image.clone().unwrap_or_else(|| NO_IMAGE.to_owned());
+            changed += &describe_change(name.name(), &shown(&old), &shown(image));
         }
-        Ok((serde_json::to_vec(&stored)?, ()))
+        Ok((serde_json::to_vec(&stored)?, changed))
     })
-    .await
+    .await?;
+    print_text(&changed)
 }
 
 async fn adopt_images(global: &Global) -> Result<(), Failure> {
@@ -267,7 +275,7 @@ async fn adopt_images(global: &Global) -> Result<(), Failure> {
         cluster.control_plane().map(|node| &*node.address).filter(|address| !answers(address)).collect();
     if !silent.is_empty() {
         return Err(Failure::failed(format_args!(
-            "nothing is stored: these control plane nodes do not answer: {}",
+            "no image was stored, because these control plane nodes do not answer: {}",
             silent.join(", ")
         )));
     }
@@ -286,7 +294,7 @@ async fn adopt_images(global: &Global) -> Result<(), Failure> {
                 ChosenImage::Unclear(nodes) => {
                     let row = ImageRow { name: name.name(), image: None, source: UNCLEAR, nodes };
                     return Err(Failure::failed(format_args!(
-                        "no image is stored: {}",
+                        "no image was stored: {}",
                         describe_unclear_image(&row)
                     )));
                 }

@@ -96,7 +96,11 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
 
 async fn read_cluster(store: &dyn Store) -> Result<Cluster, Failure> {
     let stored = get_entry(store, keys::CLUSTER).await?;
-    let stored = stored.ok_or_else(|| Failure::failed("no cluster is stored: there is no API server"))?;
+    let stored = stored.ok_or_else(|| {
+        Failure::failed(
+            "no cluster configuration is stored, so there is no API server (madako cluster set stores one)",
+        )
+    })?;
     decode(keys::CLUSTER, &stored)
 }
 

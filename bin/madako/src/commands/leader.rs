@@ -22,7 +22,7 @@ pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
     let leader = candidates
         .into_values()
         .min_by_key(|entry| entry.create_revision)
-        .ok_or_else(|| Failure::failed("no instance leads"))?;
+        .ok_or_else(|| Failure::failed("no instance leads: madako serve starts one"))?;
     let name = String::from_utf8_lossy(&leader.value).into_owned();
     let Some(format) = args.output.output else { return print_text(&format!("{name}\n")) };
     let value = json!({ "leader": name, "epoch": leader.create_revision, "candidates": count });

@@ -39,7 +39,7 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     match &args.command {
         None => running::run(&args.list, &access::open_store(global)?).await,
         Some(_) if args.list.is_given() => Err(Failure::bad_input(
-            "--sort-by and --watch are options of `madako ops` alone, and -o belongs after `plan` or `diff`",
+            "--sort-by and --watch belong to `madako ops` without a subcommand; give -o after `plan` or `diff`",
         )),
         Some(Command::Plan(args)) => plan::run(args, global).await,
         Some(Command::Diff(args)) => diff::run(args, global).await,

@@ -222,7 +222,9 @@ pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Resu
         Verb::Explain => return explain::run(&settings, &place, &given, format).await,
         Verb::Create | Verb::Register => {
             let how = resource.creation_of_verb(verb).ok_or_else(|| {
-                Failure::bad_input("this kind of resource cannot be created by this command")
+                Failure::bad_input(
+                    "this command cannot create resources of this kind: see --help for its verbs",
+                )
             })?;
             create(&settings, &place, how, &given).await?
         }
@@ -334,7 +336,7 @@ async fn update(
     let name = match given.text_value("name") {
         Some(_) => given.name()?.to_owned(),
         // The document names its resource.
-        None => change.name.clone().ok_or_else(|| Failure::bad_input("the document has no metadata.name"))?,
+        None => change.name.clone().ok_or_else(|| Failure::bad_input("the given document has no metadata.name: add the name of the resource, or give NAME on the command line"))?,
     };
     let api = ApiClient::new(settings)?;
     match rewrite_resource(&api, place, &[&name], given.query(), &change.apply).await? {

@@ -155,12 +155,16 @@ fn next_index(counter: &str, stored: Option<&Entry>, added: usize) -> Result<i64
     let Some(stored) = stored else { return Ok(0) };
     let fits = |index: &i64| *index >= 0 && i64::try_from(added).is_ok_and(|added| *index < i64::MAX - added);
     let index = std::str::from_utf8(&stored.value).ok().and_then(|text| text.parse().ok()).filter(fits);
-    index.ok_or_else(|| Failure::failed(format_args!("the stored value of {counter} is not a number")))
+    index.ok_or_else(|| {
+        Failure::failed(format_args!(
+            "the key {counter} of the store, the index of the next entry, is not a number from 0: correct it"
+        ))
+    })
 }
 
 /// Changes an entry if `change` returns true. After a concurrent change the entry is read again, so that no write of
 /// the service is undone. Returns whether the entry changed, with the entry; `None`: the entry is gone.
-async fn change_entry<T: Serialize + DeserializeOwned>(
+pub(crate) async fn change_entry<T: Serialize + DeserializeOwned>(
     store: &dyn Store,
     key: &str,
     change: impl Fn(&mut T) -> bool,
@@ -186,7 +190,11 @@ pub(crate) async fn remove<T: QueueEntry>(
     mark: impl Fn(&mut T) -> bool,
 ) -> Result<(), Failure> {
     let Some((changed, entry)) = change_entry(store, &T::key(index), mark).await? else {
-        return Err(Failure::failed(format_args!("the {} has no entry {index}", T::QUEUE)));
+        return Err(Failure::failed(format_args!(
+            "the {} has no entry {index}: madako {} list shows all entries",
+            T::QUEUE,
+            T::QUEUE.replace(' ', "-")
+        )));
     };
     let before = if changed { "" } else { ", as before" };
     print_text(&format!("{}: to be removed{before}\n", entry.describe()))

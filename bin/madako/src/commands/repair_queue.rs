@@ -102,7 +102,8 @@ pub(crate) async fn run(
     }
 }
 
-fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
+/// Requests the removal of an entry; false: it was requested before.
+pub(crate) fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
     !std::mem::replace(&mut entry.deleted, true)
 }
 

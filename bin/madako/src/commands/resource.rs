@@ -71,7 +71,7 @@ pub(crate) enum Command {
     /// states are good, due (an apply is due), held (it is due and waits) and unknown (no API server reported its state). The
     /// column WHY has the difference, and the reason for which the leader holds the resource, such as a refused apply.
     ///
-    /// Exit codes: 0: all resources are good; 1: some are not; 2: the state could not be read, or bad input.
+    /// Exit codes: 0: all resources are good; 1: some are not, or the state could not be read; 2: bad input.
     #[command(
         after_help = "Examples:\n  madako resource status\n  madako resource status --sort-by state\n  \
                       madako resource status -o json"
@@ -82,7 +82,7 @@ pub(crate) enum Command {
     /// An apply takes place when the revision of a definition differs, so a field that another client changed may differ
     /// for long. The values of Secrets are hidden.
     ///
-    /// Exit codes: 0: no field differs; 1: fields differ, or a dry run failed; 2: the state could not be read, or bad input.
+    /// Exit codes: 0: no field differs; 1: fields differ, a dry run failed, or the state could not be read; 2: bad input.
     #[command(after_help = "Examples:\n  madako resource diff\n  madako resource diff -o json")]
     Diff(diff::Args),
 }
@@ -155,7 +155,10 @@ impl AsList for Vec<Row> {
 async fn get_resource(key: &str, args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
     let stored = access::get_entry(store, &format!("{}{key}", keys::RESOURCES)).await?;
     let Some(entry) = stored else {
-        return Err(Failure::failed(format_args!("no resource {} is stored", shown_text(key))));
+        return Err(Failure::failed(format_args!(
+            "no resource {} is stored: madako resource list shows the stored ones",
+            shown_text(key)
+        )));
     };
     let text = String::from_utf8_lossy(&entry.value);
     match args.output {

@@ -93,7 +93,8 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         Command::SetTemplate { file } => set_template(&read_text(&file)?, store).await,
         Command::GetTemplate(args) => {
             let entry =
-                stored_setting(store, keys::SABAKAN_TEMPLATE, "template is", "sabakan set-template").await?;
+                stored_setting(store, keys::SABAKAN_TEMPLATE, "cluster template", "sabakan set-template")
+                    .await?;
             show_cluster(&args, &decode::<Cluster>(keys::SABAKAN_TEMPLATE, &entry)?)
         }
         Command::SetVariables { file } => {
@@ -101,7 +102,7 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         }
         Command::GetVariables(args) => {
             const KEY: &str = keys::SABAKAN_VARIABLES;
-            let entry = stored_setting(store, KEY, "variables are", "sabakan set-variables").await?;
+            let entry = stored_setting(store, KEY, "query variables", "sabakan set-variables").await?;
             show_variables(&args, KEY, &entry)
         }
         Command::ConfirmRemoval(args) => removal::run(&args, store).await,
@@ -109,7 +110,7 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
 }
 
 async fn get_url(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let entry = stored_setting(store, keys::SABAKAN_URL, "URL is", "sabakan set-url").await?;
+    let entry = stored_setting(store, keys::SABAKAN_URL, "URL of the registry", "sabakan set-url").await?;
     let url = String::from_utf8_lossy(&entry.value);
     print_scalar(args, "url", &url, &json!(url))
 }

@@ -38,9 +38,9 @@ pub(crate) async fn stored_setting(
     what: &str,
     how: &str,
 ) -> Result<Entry, Failure> {
-    get_entry(store, key)
-        .await?
-        .ok_or_else(|| Failure::failed(format_args!("no {what} stored (madako {how} stores one)")))
+    get_entry(store, key).await?.ok_or_else(|| {
+        Failure::failed(format_args!("the key {key} of the store has no {what}: madako {how} stores one"))
+    })
 }
 
 /// Replaces a value, and reports whether there was one.

@@ -78,7 +78,7 @@ pub(crate) fn read_login_key(file: &str) -> Result<String, Failure> {
     match madako_ssh::read_key(&text) {
         Ok(_) => Ok(text),
         Err(error) => Err(Failure::bad_input(format_args!(
-            "got {} ({error}), expected {}",
+            "cannot use the login key in {}: {error}; expected {}",
             display_name(file),
             error.expected_key()
         ))),

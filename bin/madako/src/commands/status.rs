@@ -3,6 +3,7 @@
 mod attention;
 mod facts;
 mod observed;
+mod reasons;
 pub(crate) mod samples;
 mod screen;
 
@@ -17,7 +18,7 @@ use crate::access::{decode, get_entry};
 use crate::failure::Failure;
 use crate::limits::LIST_PAUSE;
 use crate::list::{Surface, watch};
-use crate::output::{Format, OutputArgs, print_text, show_value};
+use crate::output::{Format, print_text, show_value};
 
 /// Shows the running system: its faults, the leader, the last poll and plan, nodes, repairs, placement and the store.
 ///
@@ -31,8 +32,8 @@ use crate::output::{Format, OutputArgs, print_text, show_value};
 )]
 pub(crate) struct Args {
     /// Form of the output [default: a screen on a terminal, else as ckecli prints it]
-    #[command(flatten)]
-    output: OutputArgs,
+    #[arg(short, long, value_name = "FORM", value_enum)]
+    output: Option<Format>,
     /// Exits with 5 if something needs attention
     #[arg(long, conflicts_with = "watch")]
     check: bool,
@@ -51,7 +52,7 @@ pub(crate) async fn run(args: Args, store: &EtcdStore) -> Result<(), Failure> {
         })
         .await;
     }
-    let format = match args.output.output {
+    let format = match args.output {
         Some(format) => format,
         None if args.check || surface.is_terminal => Format::Table,
         None => {
@@ -62,10 +63,13 @@ pub(crate) async fn run(args: Args, store: &EtcdStore) -> Result<(), Failure> {
     };
     let facts = read_facts(store, SystemClock.now()).await?;
     show_value(format, &facts, |facts| screen::draw_screen(facts, SystemClock.now(), surface))?;
+    if args.check {
+        // A missing leader needs attention, too.
+        return if facts.calm { Ok(()) } else { Err(Failure::NeedsAttention) };
+    }
     // A leader without a cluster has no phase.
     match facts.phase.is_some() || facts.leader.is_some() {
-        false => Err(Failure::NoStatus),
-        true if args.check && !facts.calm => Err(Failure::NeedsAttention),
         true => Ok(()),
+        false => Err(Failure::NoStatus),
     }
 }

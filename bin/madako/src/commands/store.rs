@@ -22,10 +22,12 @@ use crate::output::{OutputArgs, Table, print_text, show_value};
 pub(crate) enum Command {
     /// Verifies the checksums of every page and every record; writes nothing.
     ///
-    /// If the file is damaged, the command prints the reason and exits with 1.
+    /// A snapshot is verified by its checksum.
+    ///
+    /// Exit codes: 0: the file is good; 1: it is damaged, and the reason is printed, or it cannot be read.
     #[command(after_help = "Example:\n  madako store verify /var/lib/madako")]
     Verify {
-        /// The store's directory, or a file
+        /// The store's directory, its file, or a snapshot
         path: PathBuf,
         #[command(flatten)]
         output: OutputArgs,
@@ -75,6 +77,9 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
     match command {
         Command::Snapshot { path, to, force, output } => {
             snapshot::run(path.as_deref(), snapshot::Target { to, force }, output, global).await
+        }
+        Command::Verify { path, output } if snapshot::is_snapshot(&path) => {
+            snapshot::verify_snapshot(&path, output)
         }
         Command::Verify { path, output } => {
             let verified = verify(&path).map_err(|error| Failure::Failed(error.into()))?;

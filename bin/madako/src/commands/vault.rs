@@ -3,12 +3,17 @@
 mod config;
 mod init;
 
+use std::sync::Arc;
+
 use clap::Subcommand;
+use madako_domain::keys;
 use madako_pki::vault::VaultSecrets;
 use madako_protocol::ports::Clock as _;
 use madako_protocol::secret::Secret;
+use madako_protocol::store::Store;
 use madako_protocol::vault::VaultError;
 use madako_supervisor::clock::SystemClock;
+use madako_supervisor::config::Config;
 
 use crate::access;
 use crate::cli::Global;
@@ -74,13 +79,21 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
 
 /// CKE's secrets in the Vault that the store names.
 async fn open_secrets(global: &Global) -> Result<VaultSecrets, Failure> {
-    let store: std::sync::Arc<dyn madako_protocol::store::Store> =
-        std::sync::Arc::new(access::open_store(global)?);
-    let secrets = madako_supervisor::operations::vault_client(&store).open_secrets().await?;
+    let config = Config::load(global.config.as_deref())?;
+    let store: Arc<dyn Store> = Arc::new(access::open_configured_store(&config)?);
+    // An unreachable store is no fault of the access to Vault.
+    let access = access::get_entry(store.as_ref(), keys::VAULT).await?;
+    let secrets = match access {
+        Some(_) => madako_supervisor::operations::vault_client(&store).open_secrets().await?,
+        None => None,
+    };
     secrets.ok_or_else(|| {
-        Failure::bad_input(
-            "the store has no access to Vault: madako vault init or madako vault config stores it",
-        )
+        Failure::failed(format_args!(
+            "the store at {} has no access to Vault in the key {}{}: madako vault init or madako vault config stores it",
+            config.clients.endpoints.join(", "),
+            config.clients.prefix,
+            keys::VAULT
+        ))
     })
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct Happening {
     subject: Option<String>,
     last: String,
     times: u32,
+    /// The begins of all events but the first, in bytes of the text.
+    later: Vec<usize>,
 }
 
 /// Stands between the events of a line.
@@ -70,7 +72,7 @@ impl Happenings {
     }
 
     /// Number of the first line that is kept.
-    pub(crate) fn first(&self) -> usize {
+    pub(crate) fn first_number(&self) -> usize {
         self.dropped
     }
 
@@ -92,7 +94,8 @@ impl Happenings {
             self.lines.pop_front();
             self.dropped += 1;
         }
-        self.lines.push_back(Happening { at, kind, last: text.clone(), text, subject, times: 1 });
+        let (last, later) = (text.clone(), Vec::new());
+        self.lines.push_back(Happening { at, kind, last, text, subject, times: 1, later });
     }
 }
 
@@ -103,13 +106,11 @@ impl Happening {
         if self.text.chars().count() <= columns || self.kind == HappeningKind::Plan {
             return cut_to_width(&self.text, columns);
         }
-        let (subject, events) = self.text.split_at(self.subject_length());
-        let fits = |text: &&str| {
-            subject.chars().count() + LEFT_OUT.chars().count() + text.chars().count() <= columns
-        };
-        let later = events.match_indices(BETWEEN).map(|(at, _)| &events[at + BETWEEN.len()..]);
-        match later.clone().find(fits).or(later.last()) {
-            Some(events) => cut_to_width(&format!("{subject}{LEFT_OUT}{events}"), columns),
+        let subject = &self.text[..self.subject_length()];
+        let without = |from: &usize| format!("{subject}{LEFT_OUT}{}", &self.text[*from..]);
+        let fits = |from: &&usize| without(from).chars().count() <= columns;
+        match self.later.iter().find(fits).or(self.later.last()) {
+            Some(from) => cut_to_width(&without(from), columns),
             None => cut_to_width(&self.text, columns),
         }
     }
@@ -128,7 +129,9 @@ impl Happening {
             self.text += &format!(" ({} times)", self.times);
         } else {
             let news = text.strip_prefix(&self.text[..self.subject_length()]).unwrap_or(text);
-            self.text = format!("{}{BETWEEN}{news}", self.text);
+            let text_and_news = format!("{}{BETWEEN}{news}", self.text);
+            self.later.push(text_and_news.len() - news.len());
+            self.text = text_and_news;
             text.clone_into(&mut self.last);
             self.times = 1;
         }
@@ -234,6 +237,17 @@ mod tests {
         );
         assert_eq!(line.shorten_to(40), "repair 3 of 10.0.0.5: … succeeded");
         assert_eq!(line.shorten_to(50), "repair 3 of 10.0.0.5: … it waits; succeeded");
+        happenings.add(
+            Duration::ZERO,
+            HappeningClass { subject: Some("repair 3".to_owned()), ..HappeningClass::default() },
+            "repair 3 of 10.0.0.5: rack 0 is held; release it".to_owned(),
+        );
+        let line = happenings.all_lines().next().unwrap();
+        assert_eq!(
+            line.shorten_to(40),
+            "repair 3 of 10.0.0.5: … rack 0 is held;…",
+            "the event keeps its begin"
+        );
         for columns in 0..80 {
             assert!(line.shorten_to(columns).chars().count() <= columns.max(1), "{columns}");
         }
@@ -245,7 +259,7 @@ mod tests {
         for number in 0..KEPT + 5 {
             happenings.add(Duration::ZERO, HappeningClass::default(), format!("line {number}"));
         }
-        assert_eq!((happenings.count(), happenings.first()), (KEPT + 5, 5));
+        assert_eq!((happenings.count(), happenings.first_number()), (KEPT + 5, 5));
         assert_eq!(happenings.lines_before(8).map(|line| line.text.as_str()).next(), Some("line 7"));
         assert_eq!(happenings.lines_before(3).count(), 0, "they are gone");
     }

@@ -6,11 +6,12 @@
 
 mod actions;
 mod demo_faults;
+mod ended_repairs;
+mod event_line;
 mod happenings;
 mod picture;
 mod placement;
 mod summary;
-mod tell;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -25,6 +26,7 @@ use madako_console::{Surface, push_wrapped};
 use madako_protocol::event::Event;
 use madako_supervisor::tree::{ChildState, TreeStatus};
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyModifiers};
+use ratatui::layout::{Position, Rect};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -34,6 +36,8 @@ use demo_faults::DemoFaults;
 use picture::{ActorLine, ScreenState};
 use summary::DemoSummary;
 use world::World;
+
+pub(crate) use world::COMMANDS;
 
 /// Time between two frames.
 const FRAME: Duration = Duration::from_millis(250);
@@ -124,6 +128,8 @@ async fn show(
     let end = options.length.map(|length| began + length);
     let mut stop = std::pin::pin!(crate::signals::wait_for_stop());
     let mut mischief = DemoFaults::new(options.seed);
+    let mut looks = tokio::time::interval(ended_repairs::PAUSE);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -131,25 +137,32 @@ async fn show(
             biased;
             () = &mut stop => break,
             why = world.service.wait_for_end() => {
-                anyhow::bail!("the service ended: {}", why.unwrap_or_else(|| "it was stopped".to_owned()))
+                anyhow::bail!("the service of the demo ended: {}", why.unwrap_or_else(|| "it was stopped".to_owned()))
             }
             () = async { tokio::time::sleep_until(end.unwrap_or(began)).await }, if end.is_some() => break,
             event = world.events.recv() => take(picture, screen, began, event)?,
-            told = world.placing.next_outage_line() => {
+            line = world.placing.next_outage_line() => {
                 picture.elapsed = began.elapsed();
-                picture.remember(told.clone());
-                print_event(picture, screen, &told)?;
+                picture.remember(line.clone());
+                print_event(picture, screen, &line)?;
             }
-            told = world.actions.next_power() => {
+            line = world.actions.next_power() => {
                 picture.elapsed = began.elapsed();
-                picture.remember(told.clone());
-                print_event(picture, screen, &told)?;
+                picture.remember(line.clone());
+                print_event(picture, screen, &line)?;
             }
             () = mischief.wait_until_due() => {
                 picture.elapsed = began.elapsed();
                 if let Some(actor) = mischief.inject_fault(world.service.instance()).await {
-                    let told = picture.note_fault(actor);
-                    print_event(picture, screen, &told)?;
+                    let line = picture.note_fault(actor);
+                    print_event(picture, screen, &line)?;
+                }
+            }
+            _ = looks.tick() => {
+                if let Some(line) = ended_repairs::delete_ended_repairs(&world.operator).await {
+                    picture.elapsed = began.elapsed();
+                    picture.remember(line.clone());
+                    print_event(picture, screen, &line)?;
                 }
             }
             _ = frames.tick() => {
@@ -166,13 +179,15 @@ async fn show(
                     }
                     for command in commands {
                         match command {
-                            KeyCommand::Act(action) => act(world, picture, action).await,
+                            KeyCommand::Act(action) => perform_user_action(world, picture, action).await,
                             other => picture.apply_command(other),
                         }
                     }
                 }
                 refresh(world, picture, began).await;
                 if let Screen::Live(terminal) = screen {
+                    let size = terminal.size().context("cannot read the size of the terminal of the demo")?;
+                    picture.limit_help(view::most_scrolled(picture.visible(), Rect::from((Position::ORIGIN, size))));
                     terminal.draw(|frame| view::draw(frame, picture.visible())).context("cannot draw the demo on the terminal")?;
                 }
             }
@@ -191,7 +206,7 @@ fn take(
     picture.elapsed = began.elapsed();
     match event {
         Ok(event) => match picture.take(&event) {
-            Some(told) => print_event(picture, screen, &told),
+            Some(line) => print_event(picture, screen, &line),
             None => Ok(()),
         },
         // The summary counts events, so that a missed event would make it wrong.
@@ -206,21 +221,21 @@ fn take(
 }
 
 /// Prints an event, unless a view shows it.
-fn print_event(picture: &ScreenState, screen: &Screen, told: &str) -> anyhow::Result<()> {
+fn print_event(picture: &ScreenState, screen: &Screen, line: &str) -> anyhow::Result<()> {
     if let Screen::Lines = screen {
-        writeln!(std::io::stdout().lock(), "{:>7.1} s  {told}", picture.elapsed.as_secs_f64())?;
+        writeln!(std::io::stdout().lock(), "{:>7.1} s  {line}", picture.elapsed.as_secs_f64())?;
     }
     Ok(())
 }
 
 /// Carries out what the user wants, and shows it.
-async fn act(world: &mut World, picture: &mut ScreenState, action: Action) {
+async fn perform_user_action(world: &mut World, picture: &mut ScreenState, action: Action) {
     let state = world.service.instance().view().state.newest();
     let cluster = state.as_ref().and_then(|state| state.cluster.as_ref());
     let nodes = cluster.into_iter().flat_map(|cluster| &cluster.value.nodes);
     let parts = nodes.map(|node| (node.address.clone(), node.control_plane)).collect();
-    let (told, actor) = world.actions.act(action, &parts, world.service.instance()).await;
-    picture.note_action(told, actor);
+    let (line, actor) = world.actions.act(action, &parts, world.service.instance()).await;
+    picture.note_action(line, actor);
 }
 
 async fn refresh(world: &World, picture: &mut ScreenState, began: Instant) {
@@ -271,7 +286,7 @@ pub(crate) enum KeyCommand {
     OtherPanel,
     Help,
     Pause,
-    /// Shows older lines, or newer ones with a negative number.
+    /// Shows older lines, or newer ones with a negative number; of the help earlier and later ones.
     Scroll(isize),
     Newest,
     Act(Action),

@@ -12,9 +12,9 @@ use madako_domain::repair::{RepairQueueEntry, RepairStatus};
 use madako_protocol::event::Event;
 
 use super::KeyCommand;
+use super::event_line::event_line;
 use super::happenings::{HappeningClass, Happenings};
 use super::placement::PlacementOverview;
-use super::tell::tell;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MachineCell {
@@ -70,6 +70,8 @@ pub(crate) struct ScreenState {
     pub(crate) scrolled_to: Option<usize>,
     /// True if the help lies over the picture.
     pub(crate) shows_help: bool,
+    /// Lines of the help above its first shown one.
+    pub(crate) help_scrolled: usize,
     pub(crate) tally: PlanTally,
 }
 
@@ -137,21 +139,21 @@ impl ScreenState {
         {
             self.placed.insert(application.name.clone(), self.elapsed);
         }
-        let told = tell(event)?;
-        self.happenings.add(self.elapsed, HappeningClass::of_event(event), told.clone());
-        Some(told)
+        let line = event_line(event)?;
+        self.happenings.add(self.elapsed, HappeningClass::of_event(event), line.clone());
+        Some(line)
     }
 
     /// Takes in that the demo itself killed an actor. Returns the line.
     pub(crate) fn note_fault(&mut self, actor: &str) -> String {
-        let told = format!("the demo kills {actor}: an injected fault to show the restart");
-        self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(Some(actor)), told.clone());
-        told
+        let line = format!("the demo kills {actor}: an injected fault to show the restart");
+        self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(Some(actor)), line.clone());
+        line
     }
 
     /// Takes in what the user did, to an actor or to something else.
-    pub(crate) fn note_action(&mut self, told: String, actor: Option<&str>) {
-        self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(actor), told);
+    pub(crate) fn note_action(&mut self, line: String, actor: Option<&str>) {
+        self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(actor), line);
     }
 
     /// The picture that the user sees.
@@ -168,7 +170,11 @@ impl ScreenState {
         }
         match command {
             KeyCommand::OtherPanel => self.plan_first = !self.plan_first,
-            KeyCommand::Help => self.shows_help = !self.shows_help,
+            KeyCommand::Help => (self.shows_help, self.help_scrolled) = (!self.shows_help, 0),
+            KeyCommand::Scroll(lines) if self.shows_help => {
+                self.help_scrolled = self.help_scrolled.saturating_add_signed(-lines);
+            }
+            KeyCommand::Newest if self.shows_help => self.help_scrolled = usize::MAX,
             KeyCommand::Back => self.shows_help = false,
             KeyCommand::Pause => self.pause(),
             KeyCommand::Scroll(lines) => self.scroll_events(lines),
@@ -178,9 +184,17 @@ impl ScreenState {
         }
     }
 
+    /// Keeps the help from scrolling beyond its last line, of which so many are above the shown ones then.
+    pub(crate) fn limit_help(&mut self, most: usize) {
+        if let Some(frozen) = &mut self.frozen {
+            return frozen.limit_help(most);
+        }
+        self.help_scrolled = self.help_scrolled.min(most);
+    }
+
     /// Adds a line about something that the demo or its user did.
-    pub(crate) fn remember(&mut self, told: String) {
-        self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(None), told);
+    pub(crate) fn remember(&mut self, line: String) {
+        self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(None), line);
     }
 
     /// Stops the picture, or continues it with the newest line.
@@ -199,7 +213,7 @@ impl ScreenState {
     pub(crate) fn scroll_events(&mut self, lines: isize) {
         let count = self.happenings.count();
         let at = self.scrolled_to.unwrap_or(count);
-        let to = at.saturating_add_signed(-lines).clamp(self.happenings.first() + 1, count.max(1));
+        let to = at.saturating_add_signed(-lines).clamp(self.happenings.first_number() + 1, count.max(1));
         self.scrolled_to = (self.is_paused || to < count).then_some(to);
     }
 

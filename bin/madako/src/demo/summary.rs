@@ -18,6 +18,8 @@ pub(crate) struct DemoSummary {
     pub(crate) plans: BTreeMap<&'static str, u64>,
     pub(crate) leader_changes: u64,
     pub(crate) actor_restarts: u64,
+    /// Ended repairs that were good, and those that failed.
+    pub(crate) repairs: RepairCounts,
     pub(crate) invariant_violations: u64,
     pub(crate) cluster: NodeCounts,
     pub(crate) placement: PlacementSummary,
@@ -33,6 +35,12 @@ pub(crate) struct PlacementSummary {
     pub(crate) moves: u64,
 }
 
+#[derive(Debug, Serialize)]
+pub(crate) struct RepairCounts {
+    pub(crate) succeeded: usize,
+    pub(crate) failed: usize,
+}
+
 /// Numbers of a cluster's nodes.
 #[derive(Debug, Serialize)]
 pub(crate) struct NodeCounts {
@@ -43,6 +51,7 @@ pub(crate) struct NodeCounts {
 impl DemoSummary {
     pub(crate) fn new(picture: &ScreenState, seed: u64) -> Self {
         let tally = picture.tally.clone();
+        let (succeeded, failed) = tally.count_repairs();
         Self {
             seconds: picture.elapsed.as_secs(),
             seed,
@@ -52,6 +61,7 @@ impl DemoSummary {
             // The first election is not a change.
             leader_changes: tally.elections.saturating_sub(1),
             actor_restarts: tally.actor_restarts,
+            repairs: RepairCounts { succeeded, failed },
             invariant_violations: tally.violations,
             cluster: NodeCounts { control_plane: picture.control_plane, workers: picture.workers },
             placement: PlacementSummary {
@@ -69,7 +79,7 @@ impl DemoSummary {
         let plans: Vec<String> =
             self.plans.iter().map(|(action, count)| format!("{action} {count}")).collect();
         format!(
-            "{} s with seed {}: {} machines, {} and {}; {} ({}); {} on {}: {}, {}; {}, {}, {}",
+            "{} s with seed {}: {} machines, {} and {}; {} ({}); {}, {} of them failed; {} on {}: {}, {}; {}, {}, {}",
             self.seconds,
             self.seed,
             self.machines,
@@ -77,6 +87,8 @@ impl DemoSummary {
             count(self.cluster.workers, "worker", "workers"),
             count_with_noun(self.commits, "commit", "commits"),
             plans.join(", "),
+            count(self.repairs.succeeded + self.repairs.failed, "repair", "repairs"),
+            self.repairs.failed,
             count(self.placement.applications, "application", "applications"),
             count(self.placement.clusters, "cluster", "clusters"),
             count_with_noun(self.placement.bindings, "binding", "bindings"),

@@ -29,6 +29,7 @@ use time::macros::datetime;
 use tokio::time::{Instant, timeout_at};
 
 use super::demo_faults::DemoFaults;
+use super::ended_repairs;
 use super::picture::ScreenState;
 use super::placement::{self, DemoApi, PlacementDemo};
 use super::world;
@@ -65,6 +66,7 @@ enum Next {
     Event(Arc<Event>),
     Told(String),
     Fault,
+    Look,
 }
 
 /// Base URL of everything in memory.
@@ -114,6 +116,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
     let mut events = journal.listen();
     let prometheus = SimulatedPrometheus::new(seed, Arc::clone(&clock), placement::simulated_metrics());
     let (placement, transport) = placement_on(&store, &clock, &prometheus);
+    let operator = Arc::clone(&store);
     let ports = Ports {
         operations: None,
         store: store as Arc<dyn Store>,
@@ -122,6 +125,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
         events: Arc::new(journal) as Arc<dyn EventSink>,
         placement: Some(placement),
         kubernetes: None,
+        findings: None,
         host: Some(host),
     };
     // Names of actors are one namespace a process.
@@ -129,8 +133,10 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
     let instance = Instance::start(options, ports, |_| Vec::new()).await.unwrap();
     let mut placing =
         PlacementDemo::start(DemoApi::new(transport, URL.to_owned()), prometheus, URL, seed).await.unwrap();
-    let mut seen = DemoHistory { picture: ScreenState::default(), first: BTreeMap::new(), moves: Vec::new() };
+    let mut observed =
+        DemoHistory { picture: ScreenState::default(), first: BTreeMap::new(), moves: Vec::new() };
     let mut mischief = DemoFaults::new(seed);
+    let mut looks = tokio::time::interval(ended_repairs::PAUSE);
     loop {
         let next = async {
             tokio::select! {
@@ -138,80 +144,107 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
                 event = events.recv() => Next::Event(event.unwrap()),
                 told = placing.next_outage_line() => Next::Told(told),
                 () = mischief.wait_until_due() => Next::Fault,
+                _ = looks.tick() => Next::Look,
             }
         };
         let Ok(next) = timeout_at(began + length, next).await else { break };
-        seen.picture.elapsed = began.elapsed();
+        observed.picture.elapsed = began.elapsed();
         match next {
             Next::Event(event) => {
                 if let Event::Decided { decision, .. } = &*event
                     && let Outcome::Moved { why, .. } = &decision.outcome
                 {
-                    seen.moves.push((began.elapsed(), why.clone()));
+                    observed.moves.push((began.elapsed(), why.clone()));
                 }
-                drop(seen.picture.take(&event));
+                drop(observed.picture.take(&event));
             }
-            Next::Told(told) => seen.picture.remember(told),
+            Next::Told(told) => observed.picture.remember(told),
             Next::Fault => {
                 if let Some(actor) = mischief.inject_fault(&instance).await {
-                    seen.picture.note_fault(actor);
+                    observed.picture.note_fault(actor);
+                }
+            }
+            Next::Look => {
+                if let Some(state) = instance.view().state.newest() {
+                    observed
+                        .picture
+                        .tally
+                        .note_repairs(state.repair.entries.values().map(|item| &item.value));
+                }
+                if let Some(told) = ended_repairs::delete_ended_repairs(&*operator).await {
+                    observed.picture.remember(told);
                 }
             }
         }
-        let tally = &seen.picture.tally;
+        let tally = &observed.picture.tally;
         let restart = (tally.actor_restarts > 0).then_some("restart");
         for what in tally.plans.keys().copied().chain(restart) {
-            seen.first.entry(what).or_insert_with(|| began.elapsed());
+            observed.first.entry(what).or_insert_with(|| began.elapsed());
         }
     }
-    seen.picture.landscape = placing.current_landscape();
+    observed.picture.landscape = placing.current_landscape();
     let state = instance.view().state.newest().unwrap();
-    seen.picture.tally.note_repairs(state.repair.entries.values().map(|item| &item.value));
+    observed.picture.tally.note_repairs(state.repair.entries.values().map(|item| &item.value));
     drop(placing);
+    drop(operator);
     instance.stop().await;
     served.shutdown().await;
-    seen
+    observed
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_default_demo_shows_a_taint_a_node_that_leaves_and_an_actor_that_comes_back() {
-    let seen = watch(crate::demo_args::SEED, Duration::from_secs(90)).await;
-    assert!(seen.matches_its_announcement(), "{:?}", seen.picture.tally);
-    assert!(seen.picture.tally.actor_restarts > 0, "{:?}", seen.picture.tally);
-    assert_eq!(seen.picture.tally.violations, 0);
-    let first = |action: Action| seen.first.get(action.name()).copied();
+    let observed = watch(crate::demo_args::SEED, Duration::from_secs(90)).await;
+    assert!(observed.matches_its_announcement(), "{:?}", observed.picture.tally);
+    assert!(observed.picture.tally.actor_restarts > 0, "{:?}", observed.picture.tally);
+    assert_eq!(observed.picture.tally.violations, 0);
+    let first = |action: Action| observed.first.get(action.name()).copied();
     let taint = first(Action::TaintNodes);
-    assert!(taint.is_some_and(|at| at < Duration::from_secs(60)), "first seen: {:?}", seen.first);
-    let told = |what: &str| seen.picture.happenings.all_lines().any(|line| line.text.contains(what));
-    assert!(told(": an injected fault to show the restart; "), "{:?}", seen.picture.happenings);
-    assert!(told(" runs again (restart "), "{:?}", seen.picture.happenings);
+    assert!(taint.is_some_and(|at| at < Duration::from_secs(60)), "first seen: {:?}", observed.first);
+    let is_reported =
+        |what: &str| observed.picture.happenings.all_lines().any(|line| line.text.contains(what));
+    assert!(is_reported(": an injected fault to show the restart; "), "{:?}", observed.picture.happenings);
+    assert!(is_reported(" runs again (restart "), "{:?}", observed.picture.happenings);
     // A plan and its commit are one line, and machines are repaired.
     let is_whole = |text: &str| {
         text.starts_with("planned initialize in ") && text.contains("; committed cluster at revision ")
     };
     assert!(
-        seen.picture.happenings.all_lines().any(|line| is_whole(&line.text)),
+        observed.picture.happenings.all_lines().any(|line| is_whole(&line.text)),
+        "{:?}",
+        observed.picture.happenings
+    );
+    assert!(observed.picture.tally.count_repairs().0 > 0, "{:?}", observed.picture.tally);
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_are_repaired_after_the_queue_has_been_full() {
+    let seen = watch(crate::demo_args::SEED, Duration::from_secs(300)).await;
+    let (succeeded, failed) = seen.picture.tally.count_repairs();
+    assert!(succeeded + failed > world::REPAIRS as usize + 2, "{succeeded} good, {failed} failed");
+    let is_told = |line: &str| line.starts_with("the demo deletes ") && line.contains(" from the queue");
+    assert!(
+        seen.picture.happenings.all_lines().any(|line| is_told(&line.text)),
         "{:?}",
         seen.picture.happenings
     );
-    assert!(seen.picture.tally.count_repairs().0 > 0, "{:?}", seen.picture.tally);
 }
 
 #[tokio::test(start_paused = true)]
 async fn other_seeds_show_it_within_two_minutes() {
     for seed in 2..7 {
-        let seen = watch(seed, Duration::from_secs(120)).await;
-        assert!(seen.matches_its_announcement(), "seed {seed}: {:?}", seen.picture.tally);
-        assert!(seen.picture.tally.actor_restarts > 0, "seed {seed}: {:?}", seen.picture.tally);
+        let observed = watch(seed, Duration::from_secs(120)).await;
+        assert!(observed.matches_its_announcement(), "seed {seed}: {:?}", observed.picture.tally);
+        assert!(observed.picture.tally.actor_restarts > 0, "seed {seed}: {:?}", observed.picture.tally);
         // Lively, but slow enough to follow.
-        assert!(seen.picture.tally.commits <= 30, "seed {seed}: {:?}", seen.picture.tally);
+        assert!(observed.picture.tally.commits <= 30, "seed {seed}: {:?}", observed.picture.tally);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn default_demo_moves_an_application_within_a_minute_and_names_the_reason() {
-    let seen = watch(crate::demo_args::SEED, Duration::from_secs(90)).await;
-    let DemoHistory { picture, moves, .. } = &seen;
+    let observed = watch(crate::demo_args::SEED, Duration::from_secs(90)).await;
+    let DemoHistory { picture, moves, .. } = &observed;
     assert_eq!((picture.landscape.places.len(), picture.landscape.count_applications()), (5, 10));
     assert!(picture.tally.bindings >= 10, "{:?}", picture.tally);
     assert_eq!(picture.tally.violations, 0);

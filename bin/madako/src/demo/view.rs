@@ -41,11 +41,13 @@ const CELL: (usize, usize) = (2, 9);
 /// Columns of the name of a rack.
 const RACK: usize = 9;
 
+pub(super) use help::most_scrolled;
+
 /// The picture before the service has started.
 pub(crate) fn draw_start(frame: &mut Frame<'_>) {
-    let told = " madako demo: starts a store, a data center, metrics, and the service ";
+    let title = " madako demo: starts a store, a data center, metrics, and the service ";
     frame.render_widget(
-        Paragraph::new(told).style(Style::new().add_modifier(Modifier::REVERSED)),
+        Paragraph::new(title).style(Style::new().add_modifier(Modifier::REVERSED)),
         frame.area(),
     );
 }
@@ -184,8 +186,8 @@ fn draw_headline(picture: &ScreenState, width: u16) -> Vec<Line<'static>> {
     let leads = match picture.epoch {
         Some(epoch) => {
             let number = picture.tally.elections.max(1);
-            let told = format!("leader {number} since the start (epoch {epoch})");
-            Span::styled(told, Style::new().fg(Color::Green))
+            let leader_text = format!("leader {number} since the start (epoch {epoch})");
+            Span::styled(leader_text, Style::new().fg(Color::Green))
         }
         None => Span::styled("no leader", Style::new().fg(Color::Yellow)),
     };
@@ -313,12 +315,12 @@ fn plan_title(picture: &ScreenState, hint: &str) -> String {
 fn last_plan(picture: &ScreenState, area: Rect) -> Vec<Line<'static>> {
     let (width, room) = (usize::from(area.width), usize::from(area.height));
     let Some(plan) = &picture.last_plan else { return vec![Line::raw(" none yet")] };
-    let told = |fired: bool| -> Vec<Vec<Line<'static>>> {
+    let reasons_text = |fired: bool| -> Vec<Vec<Line<'static>>> {
         let chosen = plan.reasons.iter().filter(|reason| (reason.outcome != Outcome::NotFired) == fired);
         chosen.map(|reason| reason_lines(reason, width)).collect()
     };
     let count = |reasons: &[Vec<Line<'_>>]| reasons.iter().map(Vec::len).sum::<usize>();
-    let (fired, others) = (told(true), told(false));
+    let (fired, others) = (reasons_text(true), reasons_text(false));
     if count(&fired) + count(&others) <= room {
         return [fired.concat(), others.concat()].concat();
     }
@@ -359,7 +361,7 @@ fn reason_lines(reason: &Reason, width: usize) -> Vec<Line<'static>> {
 
 fn happenings_title(picture: &ScreenState, width: u16) -> String {
     let older = match picture.scrolled_to {
-        Some(to) => format!(", {} newer below", picture.happenings.count() - to),
+        Some(to) => format!(", {} newer below, space goes on", picture.happenings.count() - to),
         None => String::new(),
     };
     let keys = "; ? help, space pauses, arrows scroll, k b l f break, q ends";

@@ -18,7 +18,7 @@ use madako_protocol::event::Event;
 use madako_protocol::feed::Task;
 use madako_protocol::ports::{Clock, HttpTransport};
 use madako_protocol::store::Store as _;
-use madako_store::StoreConfig;
+use madako_store::{EtcdStore, StoreConfig};
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::{DEFAULT_PREFIX, Embedded, Placement};
 use madako_supervisor::instance::InstanceOptions;
@@ -41,7 +41,7 @@ pub(crate) const RETIRE_WAIT: Duration = Duration::from_secs(10);
 
 /// Commands of repairs: quick, and mostly successful, so that a repair fails when the user wants it to.
 pub(crate) const COMMANDS: CommandBehaviour = CommandBehaviour {
-    heals_percent: 80,
+    heals_percent: 60,
     fails_percent: 3,
     hangs_percent: 0,
     lost_percent: 0,
@@ -49,7 +49,7 @@ pub(crate) const COMMANDS: CommandBehaviour = CommandBehaviour {
     takes: Duration::from_secs(3),
 };
 /// Entries of the repair queue, also ended ones: less than the twelve machines of a rack without power, more than break otherwise.
-const REPAIRS: u32 = 10;
+pub(crate) const REPAIRS: u32 = 10;
 
 pub(crate) struct World {
     pub(crate) registry: SimulatedRegistry,
@@ -58,6 +58,8 @@ pub(crate) struct World {
     pub(crate) etcd: Option<SocketAddr>,
     pub(crate) placing: PlacementDemo,
     pub(crate) actions: Actions,
+    /// The store as the operator of the demo uses it.
+    pub(crate) operator: EtcdStore,
     directory: Directory,
     _servers: [Task; 2],
 }
@@ -106,7 +108,8 @@ impl World {
         };
         let etcd = store.address();
         let clients = StoreConfig { prefix: DEFAULT_PREFIX.to_owned(), ..StoreConfig::default() };
-        install(&store.connect_client(&clients, options.seed).await?, &url).await?;
+        let operator = store.connect_client(&clients, options.seed).await?;
+        install(&operator, &url).await?;
         let journal = if options.log { Journal::new("demo") } else { Journal::without_log("demo") };
         let events = journal.listen();
         let service_options = ServiceOptions {
@@ -119,6 +122,7 @@ impl World {
             placement: Some(placement_on(options.http)),
             kubernetes: None,
             host: Some(CommandRunner::Given(Arc::new(host.clone()))),
+            simulated: None,
         };
         let service = Service::start_on_embedded(store, &clients, service_options).await?;
         let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);
@@ -129,12 +133,13 @@ impl World {
         let placing = PlacementDemo::start(api, prometheus, &metrics_url, options.seed).await?;
         let servers = [registry_server, metrics_server];
         let actions = Actions::new(registry.clone(), host);
-        Ok(Self { registry, actions, service, events, etcd, placing, directory, _servers: servers })
+        Ok(Self { registry, actions, operator, service, events, etcd, placing, directory, _servers: servers })
     }
 
     pub(crate) async fn stop(self) {
-        // No client uses the API when it ends.
+        // No client uses the API and the store when they end.
         drop(self.placing);
+        drop(self.operator);
         self.service.stop().await;
         drop(self.directory);
     }
@@ -177,7 +182,7 @@ pub(crate) fn instance_options(id: &str, host: String, seed: u64) -> InstanceOpt
 }
 
 /// Stores the operator's settings: the registry's URL, variables, constraints and a template.
-pub(crate) async fn install(store: &madako_store::EtcdStore, url: &str) -> anyhow::Result<()> {
+pub(crate) async fn install(store: &EtcdStore, url: &str) -> anyhow::Result<()> {
     let worker = |role: &str, weight: &str| {
         json!({
             "user": "cybozu",

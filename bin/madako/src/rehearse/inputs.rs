@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 
 use super::RehearseArgs;
 use crate::failure::Failure;
-use crate::limits::{ASKED_AT_ONCE, PROVIDERS_TAKE};
+use crate::limits::{FETCHES_AT_ONCE, PROVIDERS_TAKE};
 use crate::output::print_note;
 use crate::running_settings::{Setting, check_readable, effective_setting};
 
@@ -230,16 +230,16 @@ async fn read_values(
         .enumerate()
         .map(|(at, provider)| (at, Arc::clone(&provider.kind), provider.metrics.keys().cloned().collect()))
         .collect();
-    let mut asked: JoinSet<(usize, Samples)> = JoinSet::new();
+    let mut fetches: JoinSet<(usize, Samples)> = JoinSet::new();
     let asking = async {
         loop {
-            while asked.len() < ASKED_AT_ONCE
+            while fetches.len() < FETCHES_AT_ONCE
                 && let Some((at, kind, names)) = waiting.pop()
             {
                 let providers = Arc::clone(&providers);
-                asked.spawn(async move { (at, providers.fetch(&kind, &names, PROVIDER_DEADLINE).await) });
+                fetches.spawn(async move { (at, providers.fetch(&kind, &names, PROVIDER_DEADLINE).await) });
             }
-            let Some(answered) = asked.join_next().await else { return };
+            let Some(answered) = fetches.join_next().await else { return };
             let Ok((at, samples)) = answered else { continue };
             for (name, sample) in samples {
                 if let (Ok(sample), Some(metric)) = (sample, copied[at].metrics.get_mut(&name)) {

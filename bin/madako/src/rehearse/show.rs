@@ -72,9 +72,9 @@ impl RehearsalView<'_> {
     }
 
     pub(super) fn skipped_faults(&self) -> Vec<String> {
-        let told =
+        let text =
             |skipped: &madako_simulation::run::SkippedFault| format!("{}: {}", skipped.fault, skipped.why);
-        self.rehearsal.skipped.iter().take(NAMED).map(told).collect()
+        self.rehearsal.skipped.iter().take(NAMED).map(text).collect()
     }
 
     fn taken_in(&self) -> Vec<[String; 2]> {
@@ -272,12 +272,12 @@ impl RehearsalView<'_> {
 
     fn verdict_rows(&self) -> Vec<[String; 3]> {
         let verdict = |(id, verdict): (&madako_domain::invariants::Id, &madako_simulation::run::Verdict)| {
-            let said = match (verdict.violations.len(), verdict.judged) {
+            let verdict_text = match (verdict.violations.len(), verdict.judged) {
                 (0, 0) => "nothing to judge".to_owned(),
                 (0, _) => "held".to_owned(),
                 (count, _) => format!("violated, {count} times"),
             };
-            [id.name().to_owned(), said, verdict.judged.to_string()]
+            [id.name().to_owned(), verdict_text, verdict.judged.to_string()]
         };
         self.rehearsal.invariants.iter().map(verdict).collect()
     }

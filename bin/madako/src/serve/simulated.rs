@@ -1,20 +1,26 @@
 //! `madako serve --simulated`: a simulated data center in the place of sabakan, for people without machines.
 //!
-//! Guarantees: the URL of another registry in the store is never replaced.
+//! Guarantees: the URL of another registry in the store is never replaced. Repairs and reboots reach simulated machines alone.
+
+mod cluster;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use madako_datacenter_sim::{Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedRegistry};
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, GRAPHQL_PATH, RoleCount, SimulatedRegistry};
 use madako_domain::keys;
+use madako_domain::state::ClusterState;
 use madako_domain::store::{Condition, Transaction, Write};
 use madako_protocol::feed::Task;
+use madako_protocol::latest::Subscriber;
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::{Config, StoreChoice};
+use madako_supervisor::service::{CommandRunner, SimulatedCluster};
 use tokio::net::TcpListener;
 
+use self::cluster::ClusterOnMachines;
 use crate::access::get_entry;
 use crate::demo_args::SEED;
 use crate::failure::Failure;
@@ -22,9 +28,17 @@ use crate::failure::Failure;
 /// The query of the cluster's machines that is stored with the URL: all but boot servers.
 const VARIABLES: &str = r#"{"having": null, "notHaving": {"roles": ["boot"]}}"#;
 
+/// Those of `madako template example`. A node whose machine is replaced by one of a role without a template blocks every plan.
+fn roles() -> Vec<RoleCount> {
+    [("compute", 40), ("storage", 20)]
+        .map(|(role, machines)| RoleCount { role: role.to_owned(), machines })
+        .to_vec()
+}
+
 /// A running simulated registry.
 pub(super) struct SimulatedSite {
     url: String,
+    cluster: ClusterOnMachines,
     _server: Task,
 }
 
@@ -39,9 +53,11 @@ impl SimulatedSite {
             ));
         }
         let clock = Arc::new(SystemClock);
-        let datacenter = Datacenter::new(DatacenterConfig::for_demo(SEED, clock.now()))
-            .map_err(|error| Failure::Failed(error.into()))?;
-        let registry = SimulatedRegistry::new(datacenter, clock as Arc<dyn Clock>);
+        let config = DatacenterConfig { roles: roles(), ..DatacenterConfig::for_demo(SEED, clock.now()) };
+        let datacenter = Datacenter::new(config).map_err(|error| Failure::Failed(error.into()))?;
+        let clock = clock as Arc<dyn Clock>;
+        let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
+        let cluster = ClusterOnMachines::new(registry.clone(), clock);
         let listener = TcpListener::bind(address).await.map_err(|error| {
             Failure::failed(format_args!(
                 "the simulated registry cannot listen on {address}: {error}; give --simulated=ADDRESS:PORT"
@@ -53,7 +69,20 @@ impl SimulatedSite {
                 tracing::error!(error = &error as &dyn std::error::Error, "the simulated registry ended");
             }
         });
-        Ok(Self { url, _server: server })
+        Ok(Self { url, cluster, _server: server })
+    }
+
+    pub(super) fn command_runner(&self) -> CommandRunner {
+        self.cluster.command_runner()
+    }
+
+    pub(super) fn cluster_ports(&self) -> SimulatedCluster {
+        self.cluster.ports()
+    }
+
+    /// Lets the simulated Kubernetes and etcd follow the committed cluster until the task is dropped.
+    pub(super) fn follow(&self, states: Subscriber<Arc<ClusterState>>) -> Task {
+        self.cluster.follow(states)
     }
 
     /// Stores the registry's URL and the query of the cluster's machines, if there is no URL yet.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use madako_domain::keys;
 use madako_store::EtcdStore;
-use madako_supervisor::config::{Config, StoreChoice};
+use madako_supervisor::config::StoreChoice;
 use madako_supervisor::service::Service;
 
 use crate::VERSION;
@@ -28,7 +28,7 @@ pub(super) async fn log_start(service: &Service, options: &ServeOptions) {
         http = %service.http(),
         placement_api = service.placement_http().map(tracing::field::display),
         registry = read_registry_url(service.store()).await,
-        off = parts_switched_off(config, options.telemetry).join(","),
+        off = parts_switched_off(options).join(","),
         "the service started"
     );
 }
@@ -43,13 +43,15 @@ async fn read_registry_url(store: &Arc<EtcdStore>) -> String {
 }
 
 /// The parts of the service that its settings switch off.
-fn parts_switched_off(config: &Config, telemetry: bool) -> Vec<&'static str> {
+fn parts_switched_off(options: &ServeOptions) -> Vec<&'static str> {
+    let config = &options.config;
+    let reaches_kubernetes = config.reaches_kubernetes() || options.simulated.is_some();
     let parts = [
         ("operations on nodes", config.operations.mode.is_none()),
-        ("drains and taints (no kubeconfig)", !config.reaches_kubernetes()),
+        ("drains and taints (no kubeconfig)", !reaches_kubernetes),
         ("placement", config.placement.is_none()),
         ("placement decisions", config.placement.as_ref().is_some_and(|placement| !placement.controllers)),
-        ("metrics", !telemetry),
+        ("metrics", !options.telemetry),
     ];
     parts.into_iter().filter(|(_, is_off)| *is_off).map(|(part, _)| part).collect()
 }

@@ -99,7 +99,7 @@ async fn each_report_is_added_or_refused_with_the_first_reason() {
             {"address": "10.0.0.7", "machine_type": "iDRAC", "operation": "unreachable"},
         ])
     );
-    let told = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+    let describe = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
         pairs.iter().map(|(serial, reason)| ((*serial).to_owned(), (*reason).to_owned())).collect()
     };
     let first = [
@@ -111,7 +111,7 @@ async fn each_report_is_added_or_refused_with_the_first_reason() {
         ("s5", "rack-held"),
         ("s6", "rack-held"),
     ];
-    assert_eq!(refused(&answer), told(&first));
+    assert_eq!(refused(&answer), describe(&first));
     assert_eq!(answer["refused"][0]["address"], "");
     assert_eq!(answer["refused"][1]["address"], "10.0.0.1");
     // Without the flag racks are not held; four machines exceed the two entries that are left.
@@ -120,7 +120,7 @@ async fn each_report_is_added_or_refused_with_the_first_reason() {
     let too_many = [("s5", "too-many"), ("s6", "too-many"), ("s7", "too-many")];
     assert_eq!(
         refused(&open),
-        told(&[&[first[0], ("s1", "too-many")], &first[1..5], &too_many[..]].concat())
+        describe(&[&[first[0], ("s1", "too-many")], &first[1..5], &too_many[..]].concat())
     );
 
     let table = case.plan(&machines, &given, &["--hold-racks"]).await.calm();

@@ -130,11 +130,11 @@ async fn the_clusters_etcd_is_backed_up_and_proved_with_its_users_and_kubeconfig
     let directory = Path::new(&site.config).with_file_name("backups");
     let shown = directory.display().to_string();
     let local_backup = ["etcd", "local-backup", "--dir", &shown, "--max-backups", "1"];
-    let told = site.run(&[&local_backup[..], &["--prove"]].concat()).await.calm();
-    let lines: Vec<&str> = told.lines().collect();
+    let output = site.run(&[&local_backup[..], &["--prove"]].concat()).await.calm();
+    let lines: Vec<&str> = output.lines().collect();
     let name = lines[0].strip_prefix("created backup ").unwrap();
-    assert!(name.starts_with("etcd-") && name.ends_with(".backup") && name.len() == 27, "{told}");
-    assert_eq!(lines[1..], [format!("proved backup {name}: 0 keys at revision 1")], "{told}");
+    assert!(name.starts_with("etcd-") && name.ends_with(".backup") && name.len() == 27, "{output}");
+    assert_eq!(lines[1..], [format!("proved backup {name}: 0 keys at revision 1")], "{output}");
     let mut names: Vec<_> =
         fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();

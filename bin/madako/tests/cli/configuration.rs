@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::krakectl::{Server, json_said};
 use crate::program::{CLUSTER, Etcd, Files, command, madako};
+use crate::running::registry;
 
 #[tokio::test]
 async fn invalid_file_is_reported_in_one_message_before_the_start() {
@@ -48,9 +49,18 @@ async fn silent_store_is_reported() {
     for port in [hanging.local_addr().unwrap().port(), closed] {
         let files = Files::new();
         let config = files.write("c.yml", format!("endpoints: [http://127.0.0.1:{port}]\ntimeout: 300ms\n"));
-        for args in [&["leader"][..], &["cluster", "get"], &["sabakan", "disable"], &["plan"]] {
+        for args in [
+            &["leader"][..],
+            &["cluster", "get"],
+            &["sabakan", "disable"],
+            &["plan"],
+            &["resource", "status"],
+            &["reboot-queue", "explain"],
+            &["vault", "enckey"],
+        ] {
             let message = madako(&[&["--config", config.as_str()], args].concat()).await.refused(1);
             assert!(message.contains("does the store run?"), "{args:?}: {message}");
+            assert!(message.contains(&format!("127.0.0.1:{port}")), "{args:?}: {message}");
         }
     }
 }
@@ -86,8 +96,8 @@ async fn failed_start_names_the_reason_of_the_system_once() {
     let answer = madako(&["serve", "--config", &config, "--http", &http]).await;
     assert_eq!(answer.code, 1, "{}", answer.err);
     let expected = format!(
-        "cannot serve the pages for health, version and metrics on the address of `--http`: cannot listen on {http}: \
-         Address already in use"
+        "cannot serve the pages for health, version and metrics on the address of `--http`: the HTTP server \
+         cannot listen on {http}: Address already in use"
     );
     assert!(answer.err.contains(&expected), "{}", answer.err);
     assert_eq!(answer.err.matches("cannot listen on").count(), 1, "{}", answer.err);
@@ -163,6 +173,8 @@ async fn words_and_live_names_are_completed() {
     assert!(completed(&["sabakan", "confirm"]).await.contains(&"confirm-removal".to_owned()));
     let constraints = completed(&["constraints", "set", "minimum-w"]).await;
     assert!(constraints.contains(&"minimum-workers".to_owned()), "{constraints:?}");
+    assert_eq!(completed(&["images", "set", "etcd=a:1", "unb"]).await, ["unbound=", "unbound_exporter="]);
+    assert_eq!(completed(&["machine", "list", "--state", "UNR"]).await, ["UNREACHABLE"]);
     let scenarios = completed(&["rehearse", "--scenario", "rack-p"]).await;
     assert!(scenarios.contains(&"rack-power-loss".to_owned()), "{scenarios:?}");
 
@@ -187,6 +199,9 @@ async fn words_and_live_names_are_completed() {
 
     let Some(etcd) = Etcd::start().await else { return };
     etcd.run(&["cluster", "set", &etcd.file("cluster.yml", CLUSTER)]).await.calm();
+    etcd.put("resource/Namespace/a", "kind: Namespace").await;
+    let keys = completed(&["--config", etcd.config(), "resource", "get", "Name"]).await;
+    assert_eq!(keys, ["Namespace/a"]);
     let nodes = completed(&["--config", etcd.config(), "node", "show", "10."]).await;
     assert_eq!(nodes, ["10.0.0.1", "10.0.0.2"]);
     let members = completed(&["--config", etcd.config(), "etcd", "restart", "10."]).await;
@@ -201,6 +216,19 @@ async fn words_and_live_names_are_completed() {
     assert_eq!(racks, ["3"]);
     // Without an answer there are no names, and nothing disturbs the line.
     assert!(completed(&["--config", etcd.config(), "machine", "show", "1"]).await.is_empty());
+    let (_registry, url) = registry().await;
+    etcd.run(&["sabakan", "set-url", &url]).await.calm();
+    let machines = completed(&["--config", etcd.config(), "machine", "show", "10."]).await;
+    assert!(machines.len() >= 24, "the addresses: {machines:?}");
+    let roles = completed(&["--config", etcd.config(), "machine", "list", "--role", "st"]).await;
+    assert_eq!(roles, ["storage"]);
+    let selectors = completed(&["--config", etcd.config(), "what-if", "--lose", "r"]).await;
+    for selector in ["rack=1", "role=compute", "role=storage"] {
+        assert!(selectors.contains(&selector.to_owned()), "{selector}: {selectors:?}");
+    }
+    let removed = completed(&["--config", etcd.config(), "what-if", "--remove", "10."]).await;
+    // Boot servers are no nodes, so no plan loses them.
+    assert!(!removed.is_empty() && removed.iter().all(|it| machines.contains(it)), "{removed:?}");
 }
 
 #[tokio::test]

@@ -32,8 +32,9 @@ async fn without_a_terminal_a_resource_with_dependents_is_not_deleted() {
     assert_eq!(
         message,
         "madako: deleting Cluster testing/munich also deletes 3 resources that it owns:\n  Application \
-         testing/echo-0\n  Application testing/echo-1\n  1 resource that you may not list\nnothing was \
-         deleted: there is no terminal for the question; --yes confirms the deletion of all of this\n"
+         testing/echo-0\n  Application testing/echo-1\n  1 resource that you may not list\nCluster \
+         testing/munich was not deleted: there is no terminal to ask for confirmation; --yes confirms the \
+         deletion of all of this\n"
     );
     let message = server.run(&WORDS).await.refused(2);
     assert!(message.contains("echo-19\n  and 5 more (--dry-run lists all of them)\n"), "{message}");
@@ -68,8 +69,8 @@ async fn a_dry_run_shows_all_that_would_go_and_deletes_nothing() {
     assert_eq!(shown.matches("echo-").count(), 25);
     assert!(shown.ends_with("You may not list 2 of them.\n"), "{shown}");
     assert_eq!(server.run(&dry).await.calm(), "Deleting Cluster testing/munich deletes nothing else.\n");
-    let told = server.run(&[&dry[..], &["-o", "json"]].concat()).await.json();
-    assert_eq!((&told["dependents"][0]["name"], &told["hidden"]), (&json!("echo-0"), &json!(0)));
+    let document = server.run(&[&dry[..], &["-o", "json"]].concat()).await.json();
+    assert_eq!((&document["dependents"][0]["name"], &document["hidden"]), (&json!("echo-0"), &json!(0)));
     assert_eq!(server.lines(), [LIST; 3]);
 }
 
@@ -79,7 +80,7 @@ async fn deletion_without_known_dependents_needs_yes() {
     let nowhere = || json_said(404, &json!({"detail": "404: Not Found"}));
     let server = Server::answering([nowhere(), nowhere(), munich(), munich()]).await;
     let message = server.run(&WORDS).await.refused(1);
-    assert!(message.contains("404") && message.contains("nothing was deleted (--yes deletes"), "{message}");
+    assert!(message.contains("404") && message.contains("was not deleted (--yes deletes"), "{message}");
     assert_eq!(server.lines(), [LIST]);
     let answer = server.run(&[&WORDS[..], &["--yes"]].concat()).await;
     assert!(answer.code == 0 && answer.err.contains("without knowing the dependent resources"), "{answer:?}");

@@ -24,6 +24,7 @@ async fn with_json_the_demo_prints_only_its_summary() {
     for count in ["seconds", "commits", "leader_changes", "actor_restarts"] {
         assert!(summary[count].is_u64(), "{count}: {summary}");
     }
+    assert!(summary["repairs"]["succeeded"].is_u64() && summary["repairs"]["failed"].is_u64(), "{summary}");
     assert!(summary["cluster"]["workers"].as_u64() >= Some(30), "{summary}");
     let placement = &summary["placement"];
     assert_eq!((placement["applications"].as_u64(), placement["clusters"].as_u64()), (Some(10), Some(5)));
@@ -71,7 +72,10 @@ async fn a_demo_whose_store_fails_ends_with_the_reason() {
     let ended = timeout(PATIENCE, demo.wait_with_output()).await.expect("it ends").unwrap();
     let message = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(1), "{message}");
-    assert!(message.contains("madako: the service ended: the embedded store failed for good"), "{message}");
+    assert!(
+        message.contains("madako: the service of the demo ended: the embedded store failed for good"),
+        "{message}"
+    );
     assert_eq!(std::fs::read_dir(files.path("")).unwrap().count(), 0, "its directory goes with it");
 }
 

@@ -48,6 +48,11 @@ async fn each_fault_has_its_remedy() {
         answer.out
     );
 
+    let missing = files.path("missing.yml");
+    let answer = madako(&["--config", &missing, "doctor"]).await;
+    assert_eq!(answer.code, 5, "{answer:?}");
+    assert!(answer.out.contains(&format!("madako config example > {missing} writes one")), "{}", answer.out);
+
     let file = files
         .write("config.yml", format!("endpoints: [\"http://127.0.0.1:{}\"]\ntimeout: 300ms\n", free_port()));
     let answer = madako(&["--config", &file, "doctor", "-o", "json"]).await;
@@ -76,7 +81,7 @@ async fn each_fault_has_its_remedy() {
         ("stored value", "store a valid value of sabakan/template"),
         (
             "certificate",
-            "authority server: the text has no certificate, or several: expected one certificate in PEM",
+            "authority server: expected exactly one CA certificate in PEM: the text has none, or several",
         ),
     ] {
         let checks = found(&shown, name);
@@ -120,7 +125,7 @@ async fn a_leader_without_metrics_is_wrong() {
     let checks = found(&answer.json(), "leader");
     let results: Vec<&str> = checks.iter().map(|(result, _)| result.as_str()).collect();
     assert_eq!(results, ["notice", "wrong"], "{checks:?}");
-    assert!(checks[1].1.contains("/metrics answered 500: out of order"), "{}", checks[1].1);
+    assert!(checks[1].1.contains("/metrics with status 500: out of order"), "{}", checks[1].1);
 }
 
 #[tokio::test]

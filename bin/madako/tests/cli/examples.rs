@@ -16,10 +16,10 @@ async fn each_example_of_a_configuration_is_valid() {
         let example = madako(&["config", "example", "--for", purpose]).await.calm();
         assert!(example.starts_with("# "), "it says what it is for: {example}");
         let file = files.write("config.yml", &example);
-        let told = madako(&["config", "check", &file]).await.calm();
-        assert!(told.starts_with(&format!("{file} is valid.\n")), "{told}");
+        let output = madako(&["config", "check", &file]).await.calm();
+        assert!(output.starts_with(&format!("{file} is valid.\n")), "{output}");
         for part in parts {
-            assert!(told.contains(part), "{purpose}: {part:?} in {told}");
+            assert!(output.contains(part), "{purpose}: {part:?} in {output}");
         }
         // A commented setting may be uncommented: the key is known.
         for line in example.lines().filter_map(|line| line.trim_start().strip_prefix("#   ")) {
@@ -68,7 +68,7 @@ async fn each_example_of_a_template_gives_a_cluster() {
         (1..=9).map(|index| machine(index, if index > 6 { "storage" } else { "compute" })).collect();
     let machines = files.write("machines.json", serde_json::to_string(&machines).unwrap());
     let constraints = files.write("constraints.yml", "control-plane-count: 3\nminimum-workers: 3\n");
-    for (purpose, procedures) in [("cluster", 0), ("repair", 1)] {
+    for (purpose, procedures) in [("cluster", 0), ("repair", 1), ("simulated", 1)] {
         let example = madako(&["template", "example", "--for", purpose]).await.calm();
         if let Some(at) = example.find("# Procedures for repairs") {
             assert!(

@@ -25,7 +25,7 @@ async fn images_come_from_the_key_then_from_the_configuration_then_from_cke() {
     );
     assert_eq!(
         run(&["images", "set", "etcd=key/etcd:2", "unbound_exporter=key/x@sha256:00"]).await.calm(),
-        ""
+        "etcd: none -> key/etcd:2\nunbound_exporter: none -> key/x@sha256:00\n"
     );
     let stored: Value = serde_json::from_str(&etcd.get("madako/images").await.unwrap()).unwrap();
     assert_eq!(stored, json!({"etcd": "key/etcd:2", "unbound_exporter": "key/x@sha256:00"}));
@@ -34,7 +34,10 @@ async fn images_come_from_the_key_then_from_the_configuration_then_from_cke() {
         (&images[0], &images[3], &images[6]),
         (&json!("key/etcd:2"), &json!("file/pause:1"), &json!("key/x@sha256:00"))
     );
-    assert_eq!(run(&["images", "set", "etcd=", "pause=key/pause:1"]).await.calm(), "");
+    assert_eq!(
+        run(&["images", "set", "etcd=", "pause=key/pause:1"]).await.calm(),
+        "etcd: key/etcd:2 -> none\npause: none -> key/pause:1\n"
+    );
     let images = run(&["images"]).await.calm();
     assert!(images.starts_with("file/etcd:1\n") && images.contains("\nkey/pause:1\n"), "{images}");
 }
@@ -42,10 +45,11 @@ async fn images_come_from_the_key_then_from_the_configuration_then_from_cke() {
 #[tokio::test]
 async fn without_a_cluster_an_image_of_kubernetes_needs_no_node_and_nothing_can_be_planned() {
     let Some(etcd) = Etcd::start().await else { return };
-    assert_eq!(etcd.run(&["images", "set", "kubernetes=a:1"]).await.calm(), "");
-    assert_eq!(etcd.run(&["images", "set", "kubernetes=a:2", "--force"]).await.calm(), "");
+    assert_eq!(etcd.run(&["images", "set", "kubernetes=a:1"]).await.calm(), "kubernetes: none -> a:1\n");
+    let forced = etcd.run(&["images", "set", "kubernetes=a:2", "--force"]).await.calm();
+    assert_eq!(forced, "kubernetes: a:1 -> a:2\n");
     assert_eq!(etcd.get("madako/images").await.unwrap(), r#"{"kubernetes":"a:2"}"#);
-    etcd.run(&["kube", "plan"]).await.refused(2);
+    etcd.run(&["kube", "plan"]).await.refused(1);
     let message = etcd.run(&["kube", "plan", "--image", "etcd=a:1"]).await;
     assert!(message.code == 2 && message.err.contains("expected kubernetes=IMAGE"), "{message:?}");
 }
@@ -76,6 +80,34 @@ async fn a_rotation_of_the_encryption_key_is_asked_for_once() {
     let node = json!({"address": "10.0.0.1", "user": "cke", "control_plane": true});
     let cluster = json!({"name": "c", "nodes": [node], "service_subnet": "10.1.0.0/16"});
     etcd.put("cluster", cluster.to_string()).await;
+    // No leader acts: the request would stay in the store.
+    let settings = |modes: Value| {
+        let times =
+            json!({"interval_seconds": 60.0, "session_ttl_seconds": 60.0, "retire_wait_seconds": 300.0});
+        let mut settings = times;
+        settings["modes"] = modes;
+        settings.to_string()
+    };
+    for (modes, why) in [
+        (None, "no leader has stored its modes in madako/settings"),
+        (Some(Value::Null), "the leader has an earlier version"),
+        (Some(json!({"operations": "off", "kubernetes": "off"})), "the leader has operations.mode: off"),
+        (
+            Some(json!({"operations": "act", "kubernetes": "observe"})),
+            "the leader has kubernetes.mode: observe",
+        ),
+    ] {
+        if let Some(modes) = modes {
+            etcd.put("madako/settings", settings(modes)).await;
+        }
+        for words in [&["kube", "rotate-encryption-key"][..], &["kube", "rotate-encryption-key", "--dry-run"]]
+        {
+            let message = etcd.run(words).await.refused(1);
+            assert!(message.contains(why) && message.contains("kubernetes.mode to act"), "{message}");
+        }
+    }
+    assert_eq!(etcd.get(KEY).await, None);
+    etcd.put("madako/settings", settings(json!({"operations": "act", "kubernetes": "act"}))).await;
     let steps = etcd.run(&["kube", "rotate-encryption-key", "--dry-run"]).await.calm();
     assert!(steps.contains("nothing was written") && steps.contains("10.0.0.1"), "{steps}");
     assert_eq!(etcd.get(KEY).await, None);

@@ -84,6 +84,14 @@ async fn a_metric_that_could_have_no_value_is_refused() {
 }
 
 #[tokio::test]
+async fn a_refusal_for_lack_of_roles_names_the_command_that_stores_them() {
+    let server = Server::answering([json_said(403, &json!({"detail": "403: Forbidden"}))]).await;
+    let message = server.run(&["kube", "cluster", "list"]).await.refused(1);
+    assert!(message.contains(" was refused: 403: Forbidden; roles and role bindings "), "{message}");
+    assert!(message.contains("madako bootstrap --default-roles"), "{message}");
+}
+
+#[tokio::test]
 async fn the_address_that_is_typed_counts_before_that_of_the_file() {
     let server = Server::answering((0..5).map(|_| json_said(200, &json!({"items": []})))).await;
     let elsewhere = format!("api_url: http://127.0.0.1:{}\nuser: somebody\n", free_port());

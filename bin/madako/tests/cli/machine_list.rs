@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::program::{Etcd, TEMPLATE};
 use crate::running::registry;
+use crate::terminal::Terminal;
 
 /// A cluster that the planner made of the registry's machines, with one failed worker and its repair.
 async fn planned() -> Option<(Etcd, madako_datacenter_sim::SimulatedRegistry, String)> {
@@ -53,11 +54,22 @@ async fn each_machine_has_its_part_its_repair_and_the_reason() {
     // The constraints ask for more healthy workers than there are: the next plan adds one.
     assert_eq!(text.lines().filter(|line| line.contains("  add  ")).count(), 1, "{text}");
 
+    // On a terminal of 80 columns each machine has one line, with its whole address.
+    let (code, written) =
+        Terminal::start(&["machine", "list", "--config", etcd.config()], 80, 24).end().await;
+    assert_eq!((code, written.lines().count()), (0, 1 + 24), "{written}");
+    assert!(written.lines().all(|line| line.chars().count() <= 80), "{written}");
+    let line = written.lines().find(|line| line.starts_with(&format!("{address} "))).unwrap();
+    assert!(line.contains("UNREACHABLE") && line.contains("worker"), "{written}");
+
     let shown = etcd.run(&["machine", "list", "-o", "json"]).await.json();
     let machines = shown.as_array().expect("a list is one array");
     let one = machines.iter().find(|machine| machine["address"] == *address).unwrap();
     assert_eq!((&one["state"], &one["part"]), (&json!("UNREACHABLE"), &json!("worker")));
     assert_eq!(one["repair"]["index"], "3", "{one}");
+    assert_eq!(one["decided"], "2026-11-21T12:00:00Z", "the reason is stored: {one}");
+    let spare = machines.iter().find(|machine| machine["part"].is_null()).unwrap();
+    assert_eq!(spare["decided"], Value::Null, "the reason holds now: {spare}");
     time::OffsetDateTime::parse(
         one["since"].as_str().unwrap(),
         &time::format_description::well_known::Rfc3339,
@@ -83,6 +95,7 @@ async fn each_machine_has_its_part_its_repair_and_the_reason() {
     let last = csv.lines().last().unwrap();
     assert!(csv.starts_with("address,rack,role,state,since,part,"), "{csv}");
     assert!(last.contains(",UNREACHABLE,20") && last.starts_with(&address), "{last}");
+    assert!(last.ends_with(",2026-11-21T12:00:00Z") && !csv.contains(",-"), "{csv}");
     let message = etcd.run(&["machine", "list", "--sort-by", "size"]).await.refused(2);
     assert!(message.contains("no column \"size\": expected one of address, rack"), "{message}");
     let message = etcd.run(&["machine", "list", "--state", "BROKEN"]).await.refused(2);
@@ -104,6 +117,7 @@ async fn each_machine_has_its_part_its_repair_and_the_reason() {
         format!("Address   {address}\n"),
         "Part      worker, node ".to_owned(),
         "Why       chosen as worker".to_owned(),
+        " ago, by an earlier plan\n".to_owned(),
         "#3 processing 1 watching  unreachable  bmc".to_owned(),
     ] {
         assert!(text.contains(&part), "{part:?} in\n{text}");

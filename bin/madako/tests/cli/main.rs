@@ -39,3 +39,4 @@ mod shows;
 mod store;
 mod terminal;
 mod vault;
+mod watching;

@@ -112,7 +112,7 @@ async fn a_watch_shows_each_change_and_goes_on_without_a_leader() {
     let Some((etcd, server)) = with_pages(pages).await else { return };
     let mut watch = etcd.command(&["node", "list", "--watch"]).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-    let mut told = BufReader::new(watch.stderr.take().unwrap()).lines();
+    let mut reported = BufReader::new(watch.stderr.take().unwrap()).lines();
     let reading = async {
         let mut states = Vec::new();
         while states.len() < 4 {
@@ -130,9 +130,9 @@ async fn a_watch_shows_each_change_and_goes_on_without_a_leader() {
         "an equal page is not shown again"
     );
     watch.start_kill().unwrap();
-    let message = told.next_line().await.unwrap().unwrap();
-    assert!(message.contains("answered 503: this instance does not lead"), "{message}");
-    assert_eq!(told.next_line().await.unwrap(), None, "an equal message is not told again");
+    let message = reported.next_line().await.unwrap().unwrap();
+    assert!(message.contains("/nodes with status 503: this instance does not lead"), "{message}");
+    assert_eq!(reported.next_line().await.unwrap(), None, "an equal message is not told again");
     assert_eq!(server.lines(), ["GET /nodes"; 5]);
 }
 

@@ -56,8 +56,14 @@ async fn the_integration_is_switched_by_ckes_booleans() {
 #[tokio::test]
 async fn constraints_are_set_one_by_one() {
     let Some(etcd) = Etcd::start().await else { return };
-    for (name, value) in [("control-plane-count", "3"), ("minimum-workers", "6"), ("maximum-workers", "10")] {
-        assert_eq!(etcd.run(&["constraints", "set", name, value]).await.calm(), "");
+    for (name, old, value) in [
+        ("control-plane-count", "1", "5"),
+        ("control-plane-count", "5", "3"),
+        ("minimum-workers", "1", "6"),
+        ("maximum-workers", "0", "10"),
+    ] {
+        let changed = etcd.run(&["constraints", "set", name, value]).await.calm();
+        assert_eq!(changed, format!("{name}: {old} -> {value}\n"));
     }
     assert_eq!(
         etcd.get("constraints").await.unwrap(),
@@ -85,7 +91,7 @@ async fn constraints_are_set_one_by_one() {
     assert_eq!(etcd.revision().await, before, "a refused value is not stored");
 
     let even = etcd.run(&["constraints", "set", "control-plane-count", "4"]).await;
-    assert_eq!((even.code, even.out.as_str()), (0, ""));
+    assert_eq!((even.code, even.out.as_str()), (0, "control-plane-count: 3 -> 4\n"));
     assert!(even.err.starts_with("madako: warning: control-plane-count: "), "{}", even.err);
 }
 
@@ -101,7 +107,8 @@ async fn a_stored_constraint_that_cannot_be_read_can_be_set() {
     assert!(message.contains("control-plane-count: "), "{message}");
     let message = etcd.run(&["constraints", "set", "minimum-workers", "4"]).await.refused(1);
     assert!(message.contains("control-plane-count: "), "{message}");
-    assert_eq!(etcd.run(&["constraints", "set", "control-plane-count", "3"]).await.calm(), "");
+    let changed = etcd.run(&["constraints", "set", "control-plane-count", "3"]).await.calm();
+    assert_eq!(changed, "control-plane-count: unreadable -> 3\n");
     let stored = etcd.get("constraints").await.unwrap();
     assert!(stored.starts_with(r#"{"control-plane-count":3,"minimum-workers":2,"#), "{stored}");
     assert!(stored.ends_with(r#""new":12345678901234567890123}"#), "{stored}");
@@ -224,11 +231,11 @@ async fn variables_are_stored_as_they_are_and_absent_ones_warned_of() {
 async fn a_cluster_must_be_valid_and_satisfy_the_constraints() {
     let Some(etcd) = Etcd::start().await else { return };
     let file = etcd.file("cluster.yml", CLUSTER);
-    let told = "cluster: stored, with 2 nodes (0 before); added: 10.0.0.1, 10.0.0.2; removed: none\n";
-    assert_eq!(etcd.run(&["cluster", "set", &file]).await.calm(), told);
+    let reported = "cluster: stored, with 2 nodes (0 before); added: 10.0.0.1, 10.0.0.2; removed: none\n";
+    assert_eq!(etcd.run(&["cluster", "set", &file]).await.calm(), reported);
     let other = etcd.file("other.yml", CLUSTER.replace("10.0.0.2", "10.0.0.3"));
-    let told = "cluster: stored, with 2 nodes (2 before); added: 10.0.0.3; removed: 10.0.0.2\n";
-    assert_eq!(etcd.run(&["cluster", "set", &other]).await.calm(), told);
+    let reported = "cluster: stored, with 2 nodes (2 before); added: 10.0.0.3; removed: 10.0.0.2\n";
+    assert_eq!(etcd.run(&["cluster", "set", &other]).await.calm(), reported);
     etcd.run(&["cluster", "set", &file]).await.calm();
     let stored: Value = serde_json::from_str(&etcd.get("cluster").await.unwrap()).unwrap();
     assert_eq!(stored["nodes"][1]["address"], "10.0.0.2");

@@ -177,8 +177,8 @@ fn unit_is_accepted(root: &Path) {
     std::fs::write(&copy, unit.replace("/usr/bin/madako", program.to_str().unwrap())).unwrap();
     let verified =
         run("systemd-analyze", &["verify", "--man=no", "--recursive-errors=no", copy.to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&verified.stderr);
-    assert!(verified.status.success() && !said.contains("madako.service"), "{said}");
+    let text = String::from_utf8_lossy(&verified.stderr);
+    assert!(verified.status.success() && !text.contains("madako.service"), "{text}");
     // The exposure of a service without any protection is 96.
     let judged =
         run("systemd-analyze", &["security", "--offline=yes", "--threshold=20", copy.to_str().unwrap()]);

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::program::{Answer, Files, TEMPLATE, madako, madako_fed};
+use crate::terminal::Terminal;
 
 /// Racks of six machines: four of role compute, two of role storage.
 fn machines(racks: u32) -> Value {
@@ -166,6 +167,18 @@ async fn failed_plan_exits_with_3_and_prints_the_reason() {
     let table = case.run("plan", &["--constraints", &constraints]).await;
     assert_eq!(table.code, 3);
     assert!(table.out.starts_with("No plan can be made (not-available): "), "{}", table.out);
+    for command in ["plan", "what-if"] {
+        let args = [
+            &[command, "--template", &case.template, "--machines", &case.machines][..],
+            &["--constraints", &constraints, "--now", NOW],
+        ]
+        .concat();
+        let (code, written) = Terminal::start(&args, 80, 24).end().await;
+        assert_eq!(code, 3, "{written}");
+        assert!(written.lines().all(|line| line.chars().count() <= 80), "{written}");
+        let words = written.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("o plan can be made (not-available): no healthy machine"), "{written}");
+    }
 
     let current = case.planned().await;
     let none = case.files.write("none.json", "[]");

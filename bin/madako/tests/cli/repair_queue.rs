@@ -99,7 +99,7 @@ async fn entries_are_registered_listed_and_deleted_as_by_ckecli() {
     let csv = list(&["-o", "csv"]).await.calm();
     assert!(csv.starts_with("index,address,type,operation,status,step,since,back-off,node\n"), "{csv}");
     let message = list(&["--watch", "-o", "json"]).await.refused(2);
-    assert!(message.contains("expected -o jsonl"), "{message}");
+    assert!(message.contains("use -o jsonl"), "{message}");
 
     assert_eq!(etcd.run(&["repair-queue", "delete-finished"]).await.calm(), "");
     assert_eq!(etcd.run(&["repair-queue", "delete-unfinished"]).await.calm(), "1\n");
@@ -246,7 +246,7 @@ async fn next_actions_are_explained_without_the_registry() {
     let Some(etcd) = with_cluster().await else { return };
     let nothing = etcd.run(&["repair-queue", "explain"]).await;
     assert_eq!((nothing.code, nothing.out.as_str()), (0, "No machine needs a repair.\n"));
-    assert!(nothing.err.contains("no URL of sabakan is stored"), "{}", nothing.err);
+    assert!(nothing.err.contains("no URL of the registry is stored"), "{}", nothing.err);
 
     etcd.put("madako/repair/holds/3", HELD).await;
     add(&etcd, "iDRAC", "10.0.0.1").await.calm();
@@ -254,30 +254,30 @@ async fn next_actions_are_explained_without_the_registry() {
     etcd.run(&["auto-repair", "disable"]).await.calm();
     let answer = etcd.run(&["repair-queue", "explain", "-o", "json"]).await;
     assert!(answer.err.contains("auto-repair is switched off"), "{}", answer.err);
-    let told = answer.json();
-    assert_eq!(told["reports"], Value::Null);
+    let document = answer.json();
+    assert_eq!(document["reports"], Value::Null);
     assert_eq!(
-        told["held"],
+        document["held"],
         json!([{"rack": "3", "label": "rack", "since": "2026-11-21T10:00:00Z", "machines": ["s1", "s2", "s3"]}])
     );
     assert_eq!(
-        (&told["entries"][0]["address"], &told["entries"][0]["obstacle"]),
+        (&document["entries"][0]["address"], &document["entries"][0]["obstacle"]),
         (&json!("10.0.0.1"), &json!("rack-held"))
     );
     // The rack of that machine is unknown, and a rack is held.
-    assert_eq!(told["entries"][1]["obstacle"], "rack-unknown");
-    assert_eq!(told["entries"][1]["health"], "unknown", "only the leader knows it");
+    assert_eq!(document["entries"][1]["obstacle"], "rack-unknown");
+    assert_eq!(document["entries"][1]["health"], "unknown", "only the leader knows it");
     let one = etcd.run(&["repair-queue", "explain", "10.0.0.9", "-o", "json"]).await.json();
     assert_eq!(one["entries"].as_array().unwrap().len(), 1);
     // A machine that does not exist is an error, unlike a node without an entry.
     let unknown = etcd.run(&["repair-queue", "explain", "foo"]).await;
     assert_eq!((unknown.code, unknown.out.as_str()), (1, ""), "{unknown:?}");
     assert!(
-        unknown.err.contains("no such machine: no node and no entry of the repair queue has the address foo"),
+        unknown.err.contains("no node and no entry of the repair queue has the address foo"),
         "{}",
         unknown.err
     );
-    assert!(unknown.err.contains("no URL of sabakan is stored"), "{}", unknown.err);
+    assert!(unknown.err.contains("no URL of the registry is stored"), "{}", unknown.err);
     let node = etcd.run(&["repair-queue", "explain", "10.0.0.2", "-o", "json"]).await;
     assert_eq!((node.code, &node.json()["entries"]), (0, &json!([])), "a node without an entry");
     let table = etcd.run(&["repair-queue", "explain"]).await.out;
@@ -307,25 +307,25 @@ async fn each_reported_machine_is_explained() {
         registry.set_state(serial, MachineState::Unreachable).unwrap();
     }
     let before = etcd.revision().await;
-    let told = etcd.run(&["repair-queue", "explain", "-o", "json"]).await.json();
-    let reports = told["reports"].as_array().unwrap();
+    let document = etcd.run(&["repair-queue", "explain", "-o", "json"]).await.json();
+    let reports = document["reports"].as_array().unwrap();
     let of = |serial: &str| reports.iter().find(|report| report["serial"] == serial).unwrap();
-    assert_eq!(reports.len(), 4, "{told}");
+    assert_eq!(reports.len(), 4, "{document}");
     assert_eq!((&of(&lone[0])["next"], &of(&lone[0])["state"]), (&json!("add"), &json!("UNREACHABLE")));
     for serial in &rack {
         assert_eq!((&of(serial)["next"], &of(serial)["obstacle"]), (&json!("nothing"), &json!("rack-held")));
     }
     let mut held = rack.clone();
     held.sort_unstable();
-    assert_eq!((&told["held"][0]["rack"], &told["held"][0]["machines"]), (&json!("1"), &json!(held)));
-    assert_eq!(told["held"][0]["expected"], json!(true), "no leader has held it");
+    assert_eq!((&document["held"][0]["rack"], &document["held"][0]["machines"]), (&json!("1"), &json!(held)));
+    assert_eq!(document["held"][0]["expected"], json!(true), "no leader has held it");
 
     // One machine by its address, and the constraint that refuses its entry.
     etcd.run(&["constraints", "set", "maximum-repair-queue-entries", "0"]).await.calm();
     let address = of(&lone[0])["address"].as_str().unwrap();
-    let told = etcd.run(&["repair-queue", "explain", address, "-o", "json"]).await.json();
-    let reports = told["reports"].as_array().unwrap();
-    assert_eq!(reports.len(), 1, "{told}");
+    let document = etcd.run(&["repair-queue", "explain", address, "-o", "json"]).await.json();
+    let reports = document["reports"].as_array().unwrap();
+    assert_eq!(reports.len(), 1, "{document}");
     assert_eq!((&reports[0]["next"], &reports[0]["obstacles"]), (&json!("nothing"), &json!(["too-many"])));
     let table = etcd.run(&["repair-queue", "explain"]).await.out;
     assert!(table.starts_with("HELD  LABEL") && table.contains("not held yet"), "{table}");

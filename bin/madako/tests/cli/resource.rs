@@ -70,10 +70,10 @@ async fn resources_are_deleted_by_their_manifests() {
 }
 
 #[tokio::test]
-async fn states_of_resources_without_a_cluster_are_bad_input() {
+async fn states_of_resources_need_a_cluster() {
     let Some(etcd) = Etcd::start().await else { return };
     for command in ["status", "diff"] {
-        let message = etcd.run(&["resource", command]).await.refused(2);
+        let message = etcd.run(&["resource", command]).await.refused(1);
         assert!(message.contains("no cluster configuration is stored"), "{message}");
     }
     let message = etcd.run(&["resource", "status", "--sort-by", "size"]).await.refused(2);

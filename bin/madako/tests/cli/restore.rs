@@ -28,12 +28,20 @@ fn words<'w>(node: &'w str, path: &'w str, name: &'w str) -> Vec<&'w str> {
 async fn a_restore_is_asked_for_on_a_control_plane_node_with_the_name_of_the_cluster() {
     let Some(empty) = Etcd::start().await else { return };
     let message = empty.run(&words(NODES[0], SNAPSHOT, "tokyo0")).await.refused(1);
-    assert!(message.contains("no cluster is stored: there is no etcd to restore"), "{message}");
+    assert!(
+        message.contains("no cluster configuration is stored, so there is no etcd to restore"),
+        "{message}"
+    );
 
     let Some(etcd) = with_cluster().await else { return };
     let revision = etcd.revision().await;
     for (node, path, name, part) in [
-        (NODES[0], SNAPSHOT, "tokyo1", "--confirm is \"tokyo1\", and the name of the cluster is \"tokyo0\""),
+        (
+            NODES[0],
+            SNAPSHOT,
+            "tokyo1",
+            "--confirm: got \"tokyo1\", expected \"tokyo0\", the name of the cluster",
+        ),
         (NODES[1], SNAPSHOT, "tokyo0", "127.0.94.2 is not a control plane node: expected one of 127.0.94.1"),
         (NODES[0], "etcd.backup", "tokyo0", "expected an absolute path"),
         (NODES[0], "/a,readonly", "tokyo0", "without commas"),
@@ -46,10 +54,10 @@ async fn a_restore_is_asked_for_on_a_control_plane_node_with_the_name_of_the_clu
     }
     assert_eq!(etcd.revision().await, revision, "no refused command wrote a key");
 
-    let told = etcd.run(&words(NODES[0], SNAPSHOT, "tokyo0")).await.calm();
+    let output = etcd.run(&words(NODES[0], SNAPSHOT, "tokyo0")).await.calm();
     assert!(
-        told.starts_with(&format!("127.0.94.1: the leader restores {SNAPSHOT} in its next passes; ")),
-        "{told}"
+        output.starts_with(&format!("127.0.94.1: the leader restores {SNAPSHOT} in its next passes; ")),
+        "{output}"
     );
     let first = stored(&etcd).await;
     assert_eq!((&first["address"], &first["path"]), (&json!(NODES[0]), &json!(SNAPSHOT)));
@@ -57,8 +65,8 @@ async fn a_restore_is_asked_for_on_a_control_plane_node_with_the_name_of_the_clu
     let mut refused = first.clone();
     refused["refused"] = json!("a majority answers");
     etcd.put(REQUEST, refused.to_string()).await;
-    let told = etcd.run(&words(NODES[0], "/other", "tokyo0")).await.calm();
-    assert!(told.contains("it replaces an earlier request"), "{told}");
+    let output = etcd.run(&words(NODES[0], "/other", "tokyo0")).await.calm();
+    assert!(output.contains("it replaces an earlier request"), "{output}");
     let second = stored(&etcd).await;
     assert_eq!((&second["path"], second.get("refused")), (&json!("/other"), None));
     assert_ne!(second["requested_at"], first["requested_at"]);
@@ -83,7 +91,7 @@ async fn a_trial_without_the_node_shows_a_refusal_and_asks_for_nothing() {
         assert!(line.starts_with(part), "{line:?} begins otherwise than {part:?}: {out}");
     }
     assert_eq!(out.lines().count(), 3, "no steps: {out}");
-    assert!(err.contains("the restore would be refused") && err.contains(NODES[0]), "{err}");
+    assert!(err.contains("the leader would refuse to restore etcd") && err.contains(NODES[0]), "{err}");
     let wrong = [words(NODES[1], SNAPSHOT, "tokyo0"), vec!["--dry-run"]].concat();
     let Answer { code, out, err } = run(&wrong).await;
     assert!(code == 2 && out.is_empty() && err.contains("is not a control plane node"), "{code} {out}{err}");

@@ -51,8 +51,8 @@ async fn the_running_systems_next_plan_is_shown_and_nothing_is_changed() {
     let plan = answer.json();
     assert_eq!((plan["action"].as_str(), plan["changes"].as_array().unwrap().len()), (Some("initialize"), 9));
 
-    let asked = etcd.run(&["what-if", "--lose", "rack=3", "-o", "json"]).await;
-    assert_eq!((asked.code, asked.json()["plans"][0]["action"].as_str()), (0, Some("initialize")));
+    let output = etcd.run(&["what-if", "--lose", "rack=3", "-o", "json"]).await;
+    assert_eq!((output.code, output.json()["plans"][0]["action"].as_str()), (0, Some("initialize")));
     assert_eq!(etcd.revision().await, before, "nothing was written");
 
     // An existing cluster is the base of the plan, and its template may have changed since.
@@ -116,10 +116,10 @@ async fn plans_beside_a_running_system_use_its_settings() {
     etcd.put("madako/settings", settings).await;
     let answer = etcd.run(&["plan", "-o", "json"]).await;
     waits(&answer, 10);
-    let told = "retired machines leave after 10 s, as the running system has it (madako/settings)";
-    assert!(answer.err.contains(told), "{}", answer.err);
-    let asked = etcd.run(&["what-if", "--lose", "rack=3"]).await;
-    assert!(asked.err.contains(told), "{}", asked.err);
+    let reported = "retired machines leave after 10 s, as the running system has it (madako/settings)";
+    assert!(answer.err.contains(reported), "{}", answer.err);
+    let output = etcd.run(&["what-if", "--lose", "rack=3"]).await;
+    assert!(output.err.contains(reported), "{}", output.err);
     let answer = etcd.run(&["plan", "--retire-wait", "60", "-o", "json"]).await;
     waits(&answer, 60);
     assert_eq!(answer.err, "");

@@ -11,16 +11,24 @@ use crate::program::{CLUSTER, Etcd, PATIENCE, TEMPLATE};
 async fn missing_values_are_reported() {
     let Some(etcd) = Etcd::start().await else { return };
     for (args, code, message) in [
-        (&["cluster", "get"][..], 1, "no cluster configuration is stored"),
+        (&["cluster", "get"][..], 1, "no cluster configuration is stored (madako cluster set stores one)"),
         (&["constraints", "show"], 1, "no constraints are stored, so the defaults apply"),
-        (&["sabakan", "get-url"], 1, "no URL is stored (madako sabakan set-url stores one)"),
-        (&["sabakan", "get-template"], 1, "no template is stored (madako sabakan set-template stores one)"),
+        (
+            &["sabakan", "get-url"],
+            1,
+            "the key sabakan/url of the store has no URL of the registry: madako sabakan set-url stores one",
+        ),
+        (
+            &["sabakan", "get-template"],
+            1,
+            "the key sabakan/template of the store has no cluster template: madako sabakan set-template stores one",
+        ),
         (
             &["sabakan", "get-variables"],
             1,
-            "no variables are stored (madako sabakan set-variables stores one)",
+            "the key sabakan/query-variables of the store has no query variables: madako sabakan set-variables stores one",
         ),
-        (&["leader"], 1, "no instance leads"),
+        (&["leader"], 1, "no instance leads: madako serve starts one"),
         (&["status"], 4, "no status"),
     ] {
         assert_eq!(etcd.run(args).await.refused(code), format!("madako: {message}\n"), "{args:?}");
@@ -66,7 +74,7 @@ async fn fill(etcd: &Etcd) {
     }
 }
 
-fn record(id: i64, status: &str) -> String {
+pub(crate) fn record(id: i64, status: &str) -> String {
     format!(
         r#"{{"id":"{id}","status":"{status}","operation":"op-{id}","command":{{"name":"mkdir","target":"/x"}},"targets":["10.0.0.1"],"info":"","error":"","start-at":"2026-11-21T10:00:00.5Z","end-at":"2026-11-21T10:00:02Z"}}"#
     )
@@ -175,7 +183,7 @@ async fn history_table_shows_the_result_of_each_operation() {
         (1, &["running", "under way"][..]),
         (2, &["completed", "done", "succeeded: the machine is healthy"]),
         (3, &["completed", "the repair failed", "failed: there is no step 1"]),
-        (4, &["cancelled", "cancelled before its end", "exit code 3"]),
+        (4, &["cancelled", "failed", "exit code 3"]),
     ] {
         assert!(parts.iter().all(|part| lines[line].contains(part)), "{parts:?}: {table}");
     }
@@ -208,6 +216,8 @@ async fn status_names_obstacles_and_remedies() {
         "{}",
         answer.out
     );
+    let checked = etcd.run(&["status", "--check"]).await;
+    assert_eq!((checked.code, checked.err.as_str()), (5, ""), "nobody leads: {checked:?}");
     etcd.put("status", STATUS).await;
     etcd.put("leader//1", "host-a").await;
     let screen = etcd.run(&["status", "-o", "table"]).await.calm();
@@ -244,13 +254,13 @@ async fn status_names_obstacles_and_remedies() {
         assert_eq!(found["since"].as_str(), since, "{found}");
         assert!(parts.iter().all(|part| found.to_string().contains(part)), "{parts:?}: {found}");
     };
-    let told = shown().await;
-    check(&told, "removal-guard", None, &["2 nodes vanished", "1 of 3 polls agree", "confirm-removal"]);
-    check(&told, "repair-queue-disabled", None, &["madako repair-queue enable"]);
-    check(&told, "auto-repair-disabled", None, &["\"informs\":true", "madako auto-repair enable"]);
+    let news = shown().await;
+    check(&news, "removal-guard", None, &["2 nodes vanished", "1 of 3 polls agree", "confirm-removal"]);
+    check(&news, "repair-queue-disabled", None, &["madako repair-queue enable"]);
+    check(&news, "auto-repair-disabled", None, &["\"informs\":true", "madako auto-repair enable"]);
     let held = ["rack 3", "2 machines failed together: s1, s2", "release 3"];
-    check(&told, "rack-held", Some("2026-11-21T09:00:00Z"), &held);
-    check(&told, "unusable-value", None, &["madako/repair/holds/4", "not readable", "release 4"]);
+    check(&news, "rack-held", Some("2026-11-21T09:00:00Z"), &held);
+    check(&news, "unusable-value", None, &["madako/repair/holds/4", "not readable", "release 4"]);
     let answer = etcd.run(&["status", "--check"]).await;
     assert_eq!((answer.code, answer.err.as_str()), (5, ""), "{answer:?}");
     assert!(answer.out.starts_with("4 things need attention, and 4 notes:\n"), "{}", answer.out);
@@ -266,20 +276,20 @@ async fn status_names_obstacles_and_remedies() {
             "of-a-newer-version":{"since":"2026-11-21T09:56:00Z"}}"#,
     )
     .await;
-    let told = shown().await;
-    check(&told, "registry-silent", Some("2026-11-21T09:30:00Z"), &["no valid answer", "check sabakan"]);
-    check(&told, "no-plan", Some("2026-11-21T09:40:00Z"), &["too few machines", "madako plan"]);
-    check(&told, "repair-queue-disabled", Some("2026-11-21T09:50:00Z"), &[]);
-    assert_eq!(attention(&told, "integration-disabled"), None, "it is enabled");
+    let news = shown().await;
+    check(&news, "registry-silent", Some("2026-11-21T09:30:00Z"), &["no valid answer", "check sabakan"]);
+    check(&news, "no-plan", Some("2026-11-21T09:40:00Z"), &["too few machines", "madako plan"]);
+    check(&news, "repair-queue-disabled", Some("2026-11-21T09:50:00Z"), &[]);
+    assert_eq!(attention(&news, "integration-disabled"), None, "it is enabled");
     etcd.run(&["sabakan", "disable"]).await.calm();
-    let told = shown().await;
-    check(&told, "integration-disabled", Some("2026-11-21T09:55:00Z"), &[]);
-    assert_eq!(attention(&told, "registry-silent"), None, "nobody asks it");
+    let news = shown().await;
+    check(&news, "integration-disabled", Some("2026-11-21T09:55:00Z"), &[]);
+    assert_eq!(attention(&news, "registry-silent"), None, "nobody asks it");
 
     // Without an option it prints CKE's form; JSON has CKE's fields among its own.
     assert_eq!(etcd.run(&["status"]).await.calm(), format!("{STATUS}\n"));
     let cke: Value = serde_json::from_str(STATUS).unwrap();
-    assert_eq!((&told["phase"], &told["timestamp"]), (&cke["phase"], &cke["timestamp"]));
+    assert_eq!((&news["phase"], &news["timestamp"]), (&cke["phase"], &cke["timestamp"]));
 }
 
 #[tokio::test]
@@ -296,8 +306,8 @@ async fn status_of_a_large_failure_fits_the_screen() {
     };
     let shown = async || etcd.run(&["status", "-o", "json"]).await.json();
     etcd.put("madako/repair/holds/2", hold(2, 40)).await;
-    let told = shown().await;
-    let one = attention(&told, "rack-held").unwrap();
+    let news = shown().await;
+    let one = attention(&news, "rack-held").unwrap();
     assert_eq!(one["why"], "40 machines failed together: r2m0, r2m1, r2m10, r2m11, r2m12 and 35 more");
     for rack in 1..=125 {
         etcd.put(&format!("madako/repair/holds/{rack}"), hold(rack, 40)).await;
@@ -305,8 +315,8 @@ async fn status_of_a_large_failure_fits_the_screen() {
     for key in 0..6 {
         etcd.put(&format!("madako/repair/holds/x{key}"), "{").await;
     }
-    let told = shown().await;
-    let held = attention(&told, "rack-held").unwrap();
+    let news = shown().await;
+    let held = attention(&news, "rack-held").unwrap();
     assert_eq!(
         (held["why"].as_str(), held["since"].as_str()),
         (
@@ -315,9 +325,9 @@ async fn status_of_a_large_failure_fits_the_screen() {
         )
     );
     let racks: Vec<&str> =
-        told["repairs"]["held_racks"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        news["repairs"]["held_racks"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert_eq!((racks.len(), racks[9], racks[124]), (125, "10", "125"), "in the order of their numbers");
-    let unusable = attention(&told, "unusable-value").unwrap()["why"].as_str().unwrap();
+    let unusable = attention(&news, "unusable-value").unwrap()["why"].as_str().unwrap();
     assert!(unusable.starts_with("6 stored values cannot be used: madako/repair/holds/x0, "), "{unusable}");
     assert!(unusable.ends_with(" and 1 more"), "{unusable}");
     let screen = etcd.run(&["status", "-o", "table"]).await.calm();
@@ -332,6 +342,8 @@ async fn status_shows_faults_in_the_metrics_of_the_leader() {
     let page = "madako_leader 1\nmadako_placement_owner 1\n\
         madako_placement_applications{outcome=\"degraded\"} 10000\n\
         madako_placement_applications_since_timestamp_seconds{outcome=\"degraded\"} 1700000000\n\
+        madako_repair_waiting{reason=\"missing\"} 2\n\
+        madako_repair_waiting_since_timestamp_seconds{reason=\"missing\"} 1700000000\n\
         madako_reboot_waiting{reason=\"stuck\"} 3\n\
         madako_reboot_waiting_since_timestamp_seconds{reason=\"stuck\"} 1700000000\n\
         madako_metrics_providers_down{kind=\"influx\"} 1\n";
@@ -343,7 +355,9 @@ async fn status_shows_faults_in_the_metrics_of_the_leader() {
     let answer = etcd.run(&["status", "--check"]).await;
     assert_eq!(answer.code, 5, "{answer:?}");
     for part in [
-        "3 things need attention, and 2 notes:\n! reboots: ",
+        "4 things need attention, and 2 notes:\n! repairs: repairs-blocked for ",
+        "\n  Repairs wait for an operator: without a repair procedure (missing)\n",
+        "\nRepairs    no entries; waiting: 2 without a repair procedure\n",
         "\n! placement: applications-degraded for ",
         "\n  applications that no cluster takes at present: 10000\n  -> madako kube app list ",
         "\n! reboots: reboots-stuck for ",
@@ -392,7 +406,7 @@ async fn history_with_follow_shows_new_records() {
         etcd.put(&format!("records/{id:016x}"), record(id, "completed")).await;
     }
     etcd.put("records", "4").await;
-    let mut child = etcd.command(&["history", "--follow", "-n", "2", "-o", "table"]).spawn().unwrap();
+    let mut child = etcd.command(&["history", "--follow", "-n", "2", "-o", "wide"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = async || timeout(PATIENCE, lines.next_line()).await.expect("a line").unwrap().unwrap();
     let first = [next().await, next().await];
@@ -408,7 +422,7 @@ async fn history_with_follow_shows_new_records() {
     assert!(line.contains("op-4") && line.contains("running"), "{line}");
     child.kill().await.unwrap();
     let message = etcd.run(&["history", "--follow", "-o", "json"]).await.refused(2);
-    assert!(message.contains("expected -o jsonl"), "{message}");
+    assert!(message.contains("use -o jsonl"), "{message}");
     let mut child = etcd.command(&["history", "--follow", "-n", "1", "-o", "jsonl"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = timeout(PATIENCE, lines.next_line()).await.expect("a line").unwrap().unwrap();

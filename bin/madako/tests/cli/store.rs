@@ -72,9 +72,14 @@ async fn a_store_is_verified_saved_and_restored() {
     assert!(refused.contains("cannot open"), "{refused}");
     assert!(!std::path::Path::new(&files.path("no.db.part")).exists(), "nothing half made is left");
 
+    let whole = madako(&["store", "verify", &again]).await.calm();
+    assert!(whole.contains("has the store at revision 2: 1 changes"), "{whole}");
+
     let cut_off = files.write("cut-off.db", &std::fs::read(&snapshot).unwrap()[..5_000]);
     let refused = madako(&["store", "restore", &cut_off, "--to", &files.path("other")]).await.refused(2);
     assert!(refused.contains("SHA-256"), "{refused}");
+    let refused = madako(&["store", "verify", &cut_off]).await.refused(1);
+    assert!(refused.contains("the snapshot ") && refused.contains("SHA-256"), "{refused}");
     std::fs::write(&kept, b"not a store").unwrap();
     let refused = madako(&["store", "verify", &kept]).await.refused(1);
     assert!(refused.contains("is damaged"), "{refused}");

@@ -1,7 +1,7 @@
 //! A terminal for the program: a pseudoterminal with a size, and the text on its screen.
 //!
-//! The screen knows the control sequences that the program uses: moves of the cursor and the removal of text. It ignores
-//! colours.
+//! The screen knows the control sequences that the program uses: moves of the cursor and the removal of text. Of colours it
+//! knows only that there were some.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -37,6 +37,11 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Starts `madako` with these arguments.
     pub(crate) fn start(args: &[&str], columns: u16, rows: u16) -> Self {
+        Self::start_with(args, columns, rows, &[])
+    }
+
+    /// Starts `madako` with these arguments and variables of the environment.
+    pub(crate) fn start_with(args: &[&str], columns: u16, rows: u16, variables: &[(&str, &str)]) -> Self {
         let (master, end) = open();
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&end, size).unwrap();
@@ -44,6 +49,7 @@ impl Terminal {
         let child = command(args)
             .env("TERM", "xterm-256color")
             .env_remove("NO_COLOR")
+            .envs(variables.iter().copied())
             .stdin(Stdio::from(end.try_clone().unwrap()))
             .stdout(Stdio::from(end.try_clone().unwrap()))
             .stderr(Stdio::from(end))
@@ -84,15 +90,27 @@ impl Terminal {
         shown.unwrap_or_else(|_| panic!("no {what:?} on\n{last}"))
     }
 
+    /// Waits for the end of the program. Returns whether it has used colours.
+    pub(crate) async fn uses_colours(mut self) -> bool {
+        self.wait().await;
+        self.screen.has_colours
+    }
+
     /// Waits for the end of the program. Returns its exit code, and all that it has written since its start.
     pub(crate) async fn end(mut self) -> (i32, String) {
+        let code = self.wait().await;
+        (code, self.screen.written)
+    }
+
+    /// Waits for the end of the program, and for all that it has written. Returns its exit code.
+    async fn wait(&mut self) -> i32 {
         let status = eventually("the program ends", async || {
             self.update();
             self.child.try_wait().unwrap()
         })
         .await;
         self.update();
-        (status.code().unwrap_or(-1), self.screen.written)
+        status.code().unwrap_or(-1)
     }
 }
 
@@ -107,12 +125,15 @@ struct Screen {
     written: String,
     /// The last character went back to the start of the line.
     has_returned: bool,
+    /// Text had another colour than usual.
+    has_colours: bool,
 }
 
 impl Screen {
     fn new(columns: usize, rows: usize) -> Self {
         let (cells, pending) = (vec![vec![' '; columns]; rows], Vec::new());
-        Self { cells, row: 0, column: 0, pending, written: String::new(), has_returned: false }
+        let written = String::new();
+        Self { cells, row: 0, column: 0, pending, written, has_returned: false, has_colours: false }
     }
 
     fn text(&self) -> String {
@@ -172,6 +193,7 @@ impl Screen {
             numbers.split(';').nth(place).and_then(|number| number.parse().ok()).unwrap_or(default)
         };
         match last {
+            "m" => self.has_colours |= !matches!(numbers, "" | "0"),
             "H" | "f" => (self.row, self.column) = (number(0, 1) - 1, number(1, 1) - 1),
             "A" => self.row = self.row.saturating_sub(number(0, 1)),
             "B" => self.row = (self.row + number(0, 1)).min(self.cells.len() - 1),
@@ -198,6 +220,7 @@ fn a_screen_shows_text_where_the_cursor_is() {
     let mut screen = Screen::new(10, 3);
     screen.show("one\r\ntwo\x1b[31m!\x1b[0m\x1b[1;6Hä\x1b[3;1Hlast\r\nnext\x1b[2;2H\x1b[K".as_bytes());
     assert_eq!(screen.text(), "two!\nl\nnext");
+    assert!(screen.has_colours);
     assert_eq!(screen.written, "one\ntwo!älast\nnext");
     screen.show(b"\r10 %\r20 %\r\n");
     assert!(screen.written.ends_with("next\n10 %\n20 %\n"), "{}", screen.written);

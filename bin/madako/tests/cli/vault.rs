@@ -48,8 +48,8 @@ impl Place {
             .unwrap();
         let mut line = String::new();
         BufReader::new(vault.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
-        let told: Value = serde_json::from_str(&line).unwrap();
-        let text = |name: &str| told[name].as_str().unwrap().to_owned();
+        let document: Value = serde_json::from_str(&line).unwrap();
+        let text = |name: &str| document[name].as_str().unwrap().to_owned();
         let keys = etcd.file("pki-keys", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n");
         std::fs::set_permissions(&keys, Permissions::from_mode(0o600)).unwrap();
         let plain = std::fs::read_to_string(etcd.config()).unwrap();
@@ -82,8 +82,12 @@ impl Place {
 #[tokio::test]
 async fn vault_is_set_up_as_ckecli_does_and_issues_from_then_on() {
     let Some(place) = Place::start().await else { return };
-    let message = place.run(&["vault", "enckey"]).await.refused(2);
-    assert!(message.contains("the store has no access to Vault"), "{message}");
+    let message = place.run(&["vault", "enckey"]).await.refused(1);
+    assert!(
+        message.contains("the store at http://127.0.0.1:")
+            && message.contains("no access to Vault in the key /cke/vault"),
+        "{message}"
+    );
 
     let authority = place.key("authority.crt", "no certificate");
     let mut untrusted = command(&["--config", &place.config, "vault", "init"]);
@@ -94,10 +98,10 @@ async fn vault_is_set_up_as_ckecli_does_and_issues_from_then_on() {
         "{message}"
     );
 
-    let told = place.run(&["vault", "init"]).await.calm();
+    let output = place.run(&["vault", "init"]).await.calm();
     let mounts = AUTHORITIES.map(|name| format!("mounted pki on cke/ca-{name}\n")).concat();
     let roots = AUTHORITIES.map(|name| format!("issued root certificate for cke/ca-{name}\n")).concat();
-    assert_eq!(told, format!("{mounts}mounted kv version 1 on cke/secrets\n{roots}"));
+    assert_eq!(output, format!("{mounts}mounted kv version 1 on cke/secrets\n{roots}"));
     let stored = place.etcd.get("vault").await.unwrap();
     let stored: Value = serde_json::from_str(&stored).unwrap();
     assert_eq!(stored["endpoint"], json!(place.endpoint));

@@ -69,8 +69,8 @@ service_subnet: 10.0.0.0/8
 ",
     )
     .unwrap_err();
-    let said: Vec<_> = error.problems.iter().map(ToString::to_string).collect();
-    insta::assert_snapshot!(said.join("\n"), @r#"
+    let message: Vec<_> = error.problems.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(message.join("\n"), @r#"
     nodez: got an unknown field, expected a known field such as "nodes"
     nodes[0].usr: got an unknown field, expected a known field such as "user"
     nodes[1].control_plan: got an unknown field, expected a known field such as "control_plane"
@@ -103,8 +103,8 @@ fn the_depth_and_size_of_yaml_input_are_bounded() {
         ("a: &a [*a]".to_owned(), "got an alias inside its own anchor at line 1, column 8"),
         (" ".repeat(madako_json::strict::MAX_TEXT_BYTES + 1), "got 134217729 bytes"),
     ] {
-        let said = Cluster::from_yaml(&text).unwrap_err().to_string();
-        assert!(said.contains(expected), "{said}");
+        let message = Cluster::from_yaml(&text).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
     }
 }
 

@@ -89,7 +89,7 @@ pub fn check_allowed_bindings(change: &PlacementChange<'_>) -> BindingCheck {
 
 fn read_application(value: &[u8]) -> Option<Application> {
     let object = Object::from_stored(Kind::Application, std::str::from_utf8(value).ok()?).ok()?;
-    Application::of(&object).cloned()
+    Application::from_object(&object).cloned()
 }
 
 impl BindingCheck {
@@ -108,7 +108,8 @@ impl BindingCheck {
         evidence: &BindingEvidence,
     ) {
         let target = &evidence.cluster.key;
-        let Some(cluster) = Cluster::of(&evidence.cluster.object).filter(|_| to.refers_to(target)) else {
+        let Some(cluster) = Cluster::from_object(&evidence.cluster.object).filter(|_| to.refers_to(target))
+        else {
             return self.record_violation(
                 of,
                 format_args!("the change does not bind it to the evaluated cluster, {target}"),
@@ -148,7 +149,7 @@ impl BindingCheck {
         if stored.is_none() && revision > 0 {
             return self.changed.push(key.to_owned());
         }
-        let before = stored.as_ref().and_then(|stored| Application::of(&stored.object));
+        let before = stored.as_ref().and_then(|stored| Application::from_object(&stored.object));
         if before.and_then(|before| before.status.scheduled_to.as_ref()) != Some(to) {
             self.record_violation(
                 of,

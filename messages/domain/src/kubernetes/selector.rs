@@ -38,7 +38,9 @@ go_object! {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// Kubernetes does not have this operator.
-    #[error("got the operator {operator:?} for {key}, expected In, NotIn, Exists or DoesNotExist")]
+    #[error(
+        "label selector: got the operator {operator:?} for the key {key}, expected In, NotIn, Exists or DoesNotExist"
+    )]
     Operator {
         /// Key of the label.
         key: String,
@@ -46,7 +48,7 @@ pub enum SelectorError {
         operator: String,
     },
     /// `In` and `NotIn` require values; the other operators allow none.
-    #[error("the operator {operator} of {key} does not allow {count} values")]
+    #[error("label selector: the operator {operator} of the key {key} does not allow {count} values")]
     Values {
         /// Key of the label.
         key: String,

@@ -127,7 +127,7 @@ impl<'a> BudgetIndex<'a> {
 
     /// The budgets that select a pod, in their order.
     #[must_use]
-    pub fn of(&self, pod: &ScheduledPod) -> Vec<&'a DisruptionBudget> {
+    pub fn budgets_of(&self, pod: &ScheduledPod) -> Vec<&'a DisruptionBudget> {
         let namespace = pod.pod.id.namespace.as_str();
         let by_label = pod.labels.iter().filter_map(|(key, value)| {
             let key: (&str, &str, &str) = (namespace, key, value);
@@ -227,10 +227,11 @@ mod tests {
                     .iter()
                     .filter(|budget| budget.namespace == namespace && budget.selects(&pod.labels))
                     .collect();
-                assert_eq!(index.of(&pod), compared, "{namespace} {pairs:?}");
+                assert_eq!(index.budgets_of(&pod), compared, "{namespace} {pairs:?}");
             }
         }
-        let names = |pod: &ScheduledPod| index.of(pod).iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+        let names =
+            |pod: &ScheduledPod| index.budgets_of(pod).iter().map(|it| it.name.clone()).collect::<Vec<_>>();
         assert_eq!(names(&pod("a", &[("app", "web")])), ["all", "web"]);
     }
 }

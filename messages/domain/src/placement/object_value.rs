@@ -25,10 +25,10 @@ pub trait Resource: Field + Serialize + Clone + PartialEq {
     fn into_object(self) -> Object;
 
     /// The resource, if it is of this type.
-    fn of(object: &Object) -> Option<&Self>;
+    fn from_object(object: &Object) -> Option<&Self>;
 
     /// The resource for changes, if it is of this type.
-    fn of_mut(object: &mut Object) -> Option<&mut Self>;
+    fn from_object_mut(object: &mut Object) -> Option<&mut Self>;
 
     /// The identity of the resource.
     fn key(&self) -> ObjectKey {
@@ -169,14 +169,14 @@ macro_rules! objects {
                     Object::$kind(self)
                 }
 
-                fn of(object: &Object) -> Option<&Self> {
+                fn from_object(object: &Object) -> Option<&Self> {
                     match object {
                         Object::$kind(value) => Some(value),
                         _ => None,
                     }
                 }
 
-                fn of_mut(object: &mut Object) -> Option<&mut Self> {
+                fn from_object_mut(object: &mut Object) -> Option<&mut Self> {
                     match object {
                         Object::$kind(value) => Some(value),
                         _ => None,

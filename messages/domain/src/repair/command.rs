@@ -19,7 +19,7 @@ pub enum HealthAnswer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandEnd {
     /// The kind of end.
-    pub how: HowEnded,
+    pub how: CommandOutcome,
     /// The result for people, with the beginning of the output.
     pub text: String,
 }
@@ -27,7 +27,7 @@ pub struct CommandEnd {
 impl CommandEnd {
     /// Ends the record of the command: completed with the text as its info, or cancelled with the text as its error.
     pub fn end_record(&self, record: &mut Record, now: OffsetDateTime) {
-        if self.how == HowEnded::Succeeded {
+        if self.how == CommandOutcome::Succeeded {
             record.complete(now);
             record.info.clone_from(&self.text);
         } else {
@@ -39,7 +39,7 @@ impl CommandEnd {
 /// The kind of end of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
-pub enum HowEnded {
+pub enum CommandOutcome {
     /// The command succeeded.
     Succeeded,
     /// All attempts failed.
@@ -51,4 +51,4 @@ pub enum HowEnded {
     Unknown,
 }
 
-madako_json::named!(HowEnded);
+madako_json::named!(CommandOutcome);

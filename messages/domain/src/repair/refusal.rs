@@ -8,10 +8,10 @@ use madako_json::named;
 use serde::{Serialize, Serializer};
 use strum::{IntoStaticStr, VariantNames};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::RepairStatus;
 use super::hold::Label;
+use crate::record::format_time;
 
 /// The limiter that refused a report. The limiters apply in this order.
 #[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr, VariantNames)]
@@ -119,11 +119,6 @@ impl fmt::Display for Reason {
             ),
         }
     }
-}
-
-fn format_time(time: OffsetDateTime) -> String {
-    let time = time.to_offset(time::UtcOffset::UTC);
-    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
 }
 
 /// A refused report.

@@ -20,7 +20,7 @@ pub struct Reports {
     /// Wall-clock time of the answer.
     pub at: OffsetDateTime,
     /// Monotonic time of the answer.
-    pub seen: Instant,
+    pub received: Instant,
     /// The query of the poll.
     pub query: Query,
     /// The store's revision at the time of the query; the answer is newer than all changes up to it.
@@ -31,8 +31,9 @@ impl Reports {
     /// True if the reports can be used: they answer the present query and are at most three poll intervals old
     /// (design, section 5).
     #[must_use]
-    pub fn are_good(&self, asked: Option<Query>, interval: Duration, now: Instant) -> bool {
-        asked == Some(self.query) && now.saturating_duration_since(self.seen) <= interval.saturating_mul(3)
+    pub fn are_good(&self, present_query: Option<Query>, interval: Duration, now: Instant) -> bool {
+        present_query == Some(self.query)
+            && now.saturating_duration_since(self.received) <= interval.saturating_mul(3)
     }
 }
 

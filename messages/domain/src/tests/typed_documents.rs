@@ -90,21 +90,21 @@ fn verdicts_are_those_of_cke_or_differ_for_a_reason() {
 #[test]
 fn warnings_and_errors_of_each_case() {
     for (name, file) in FILES {
-        let mut said = String::new();
+        let mut text = String::new();
         for case in cases(file) {
             match read(&case) {
                 Ok((_, warnings)) if warnings.is_empty() => continue,
                 Ok((_, warnings)) => {
-                    writeln!(said, "{}", case.name).unwrap();
-                    warnings.iter().for_each(|warning| writeln!(said, "  warning: {warning}").unwrap());
+                    writeln!(text, "{}", case.name).unwrap();
+                    warnings.iter().for_each(|warning| writeln!(text, "  warning: {warning}").unwrap());
                 }
                 Err(error) => {
-                    writeln!(said, "{}", case.name).unwrap();
-                    error.problems.iter().for_each(|problem| writeln!(said, "  {problem}").unwrap());
+                    writeln!(text, "{}", case.name).unwrap();
+                    error.problems.iter().for_each(|problem| writeln!(text, "  {problem}").unwrap());
                 }
             }
         }
-        insta::assert_snapshot!(name, said);
+        insta::assert_snapshot!(name, text);
     }
 }
 

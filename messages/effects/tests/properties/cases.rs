@@ -48,21 +48,21 @@ fn an_effect_whose_announcement_shows_late_begins_then_and_a_permit_is_asked_for
     let task = Task { thing: 0, record: 1, attempts: 1 };
     let Some(Action::Commit { number, .. }) = flow.announce((), task, 5, now) else { panic!() };
     let unanswered = Err(CommitError::Unanswered { deadline: Duration::from_secs(10) });
-    let told = flow.handle_event(EffectEvent::Committed { number, result: unanswered }, now);
-    assert!(!told.iter().any(|action| matches!(action, Action::Ask { .. })), "{told:?}");
+    let reported = flow.handle_event(EffectEvent::Committed { number, result: unanswered }, now);
+    assert!(!reported.iter().any(|action| matches!(action, Action::Ask { .. })), "{reported:?}");
     assert_eq!((flow.unconfirmed_announcement(), flow.announced_effect()), (Some(&task), None));
     now += RETRY_FIRST;
     assert_eq!(flow.handle_event(EffectEvent::Passed, now), [Action::Decide]);
     assert_eq!(flow.observe(Evidence::NotYet, now), []);
-    let mut asked = flow.observe(Evidence::Announced, now);
+    let mut requested = flow.observe(Evidence::Announced, now);
     assert_eq!((flow.unconfirmed_announcement(), flow.announced_effect()), (None, Some(&task)));
     for _ in 0..3 {
-        let [Action::Ask { number, .. }] = asked[..] else { panic!("{asked:?}") };
+        let [Action::Ask { number, .. }] = requested[..] else { panic!("{requested:?}") };
         assert_eq!(flow.handle_event(EffectEvent::Permitted { number, permit: None }, now), []);
         now += Duration::from_millis(999);
         assert_eq!(flow.handle_event(EffectEvent::Passed, now), []);
         now += Duration::from_millis(1);
-        asked = flow.handle_event(EffectEvent::Passed, now);
+        requested = flow.handle_event(EffectEvent::Passed, now);
     }
 }
 
@@ -80,11 +80,11 @@ fn late_answer_to_an_abandoned_question_changes_nothing() {
         for event in &old {
             assert_eq!(flow.handle_event(event.clone(), now), [], "{event:?}");
         }
-        let asked = actions.iter().find_map(|action| match action {
+        let requested = actions.iter().find_map(|action| match action {
             Action::Ask { number, .. } => Some(*number),
             _ => None,
         });
-        let given = EffectEvent::Permitted { number: asked.unwrap(), permit: permit() };
+        let given = EffectEvent::Permitted { number: requested.unwrap(), permit: permit() };
         let [Action::Start { number, .. }] = flow.handle_event(given.clone(), now)[..] else { panic!() };
         for event in &old {
             assert_eq!(flow.handle_event(event.clone(), now), [], "{event:?}");

@@ -250,13 +250,13 @@ impl World {
         let view = self.view.clone();
         if let Some(task) = self.flow.unconfirmed_announcement().copied() {
             let announced = view.unfinished.get(&task.record) == Some(&task.thing);
-            let seen = match (announced, view.next > task.record) {
+            let observed = match (announced, view.next > task.record) {
                 (true, _) if self.draw(4) == 0 => Evidence::AnnouncedInVain { why: "too late".to_owned() },
                 (true, _) => Evidence::Announced,
                 (false, true) => Evidence::Never,
                 (false, false) => Evidence::NotYet,
             };
-            let actions = self.flow.observe(seen, self.now);
+            let actions = self.flow.observe(observed, self.now);
             self.perform(actions);
         }
         // An actor that finds its conclusion recorded drops it and decides in the same look: both users of the workflow

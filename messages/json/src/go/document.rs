@@ -24,7 +24,7 @@ pub fn to_pretty_json<T: Serialize>(value: &T) -> Result<String, serde_json::Err
 /// The value cannot be written as JSON, the intermediate form.
 pub fn to_yaml<T: Serialize>(value: &T) -> Result<String, serde_json::Error> {
     let mut tree = Tree::from_json(&serde_json::to_string(value)?)?;
-    sort(&mut tree);
+    sort_fields(&mut tree);
     let options = serde_saphyr::ser_options! {
         compact_list_indent: true,
         // Folded texts are hard to copy out.
@@ -33,12 +33,12 @@ pub fn to_yaml<T: Serialize>(value: &T) -> Result<String, serde_json::Error> {
     serde_saphyr::to_string_with_options(&tree, options).map_err(serde::ser::Error::custom)
 }
 
-fn sort(tree: &mut Tree) {
+fn sort_fields(tree: &mut Tree) {
     match tree {
-        Tree::List(items) => items.iter_mut().for_each(sort),
+        Tree::List(items) => items.iter_mut().for_each(sort_fields),
         Tree::Object(fields) => {
             fields.sort_by(|(one, _), (other, _)| one.cmp(other));
-            fields.iter_mut().for_each(|(_, value)| sort(value));
+            fields.iter_mut().for_each(|(_, value)| sort_fields(value));
         }
         // Go reads a float without a fraction back as an integer, so write an integer.
         Tree::Number(number @ Number::Float(_)) => {

@@ -76,7 +76,7 @@ pub trait Objects: Send + Sync + 'static {
     fn list(&self, selection: Selection<'_>) -> (i64, Vec<Arc<Stored>>);
 
     /// The unreadable value at a resource's key, if there is one.
-    fn unread(&self, key: &ObjectKey) -> Option<UnreadResource>;
+    fn unread_resource(&self, key: &ObjectKey) -> Option<UnreadResource>;
 
     /// The unreadable values of the view.
     fn faults(&self) -> Vec<Fault>;

@@ -72,22 +72,22 @@ pub enum FetchError {
         why: String,
     },
     /// The provider refused the request.
-    #[error("{address} answered with status {status}: {said}")]
+    #[error("{address} answered with status {status}: {message}")]
     Status {
         /// Address of the provider.
         address: String,
         /// The HTTP status.
         status: u16,
         /// The body of the answer, shortened.
-        said: String,
+        message: String,
     },
     /// The provider's answer is an error in its own format.
-    #[error("{address} answered with an error: {said}")]
+    #[error("{address} answered with an error: {message}")]
     Refused {
         /// Address of the provider.
         address: String,
         /// The provider's message, shortened.
-        said: String,
+        message: String,
     },
     /// The answer does not follow the provider's interface.
     #[error("the answer of {address} is malformed: {why}")]
@@ -191,8 +191,8 @@ mod tests {
             FetchError::Deadline { address: address(), deadline: PROVIDER_DEADLINE },
             FetchError::TooLarge { address: address(), limit: 1 },
             FetchError::CutOff { address: address(), why: why() },
-            FetchError::Status { address: address(), status: 500, said: why() },
-            FetchError::Refused { address: address(), said: why() },
+            FetchError::Status { address: address(), status: 500, message: why() },
+            FetchError::Refused { address: address(), message: why() },
             FetchError::Malformed { address: address(), why: why() },
         ];
         let metrics = [

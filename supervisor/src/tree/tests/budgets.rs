@@ -124,9 +124,10 @@ async fn a_child_with_a_budget_of_its_own_does_not_charge_its_supervisors() {
 async fn a_child_that_reports_is_removed_and_may_be_added_again() {
     let stage = TestTree::new("budget-report");
     let reports = watch::Sender::new(Vec::new());
-    let told = reports.clone();
-    let report =
-        BudgetAction::Report(Arc::new(move |exceeded| told.send_modify(|r: &mut Vec<_>| r.push(exceeded))));
+    let reported = reports.clone();
+    let report = BudgetAction::Report(Arc::new(move |exceeded| {
+        reported.send_modify(|r: &mut Vec<_>| r.push(exceeded))
+    }));
     let a = stage.worker("a").own_budget(TWO, report);
     let tree = start(stage.supervisor("root").with_child(a.clone()).with_child(stage.worker("b"))).await;
     let b = stage.cell("b").get_id();

@@ -163,9 +163,9 @@ async fn start_that_hangs() {
 #[tokio::test(start_paused = true)]
 async fn end_by_an_error_right_after_the_start() {
     let lines = started_in_the_end("start-after", Start::FailsAfter).await;
-    let told: Vec<&str> = lines.iter().map(String::as_str).filter(|l| !l.ends_with("gone")).collect();
+    let reported: Vec<&str> = lines.iter().map(String::as_str).filter(|l| !l.ends_with("gone")).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "0 started a",
             "0 a failed: no post_start; again in 100",

@@ -61,8 +61,8 @@ async fn an_inner_supervisor_that_melts_down_is_restarted_with_its_children() {
 async fn a_supervisor_that_melts_down_too_often_is_reported_and_the_root_continues() {
     let stage = TestTree::new("nest-report");
     let reports = watch::Sender::new(0);
-    let told = reports.clone();
-    let report = BudgetAction::Report(Arc::new(move |_| told.send_modify(|n| *n += 1)));
+    let reported = reports.clone();
+    let report = BudgetAction::Report(Arc::new(move |_| reported.send_modify(|n| *n += 1)));
     let own = Budget { restarts: 1, window: Duration::from_secs(600) };
     let bad =
         stage.supervisor("reign").with_budget(TWO).with_child(stage.starting("planner", |_| Start::Fails));
@@ -142,8 +142,8 @@ async fn loss_of_leadership_ends_the_reign_immediately() {
         Ok(FirstStart::Running(_))
     ));
     SupervisorRef::find("nest-now", "reign").unwrap().wait_until_ready().await.unwrap();
-    let told = stage.take();
-    assert!(!told.iter().any(|l| l.contains("not started")), "all names are free: {told:?}");
+    let reported = stage.take();
+    assert!(!reported.iter().any(|l| l.contains("not started")), "all names are free: {reported:?}");
     tree.stop(PATIENCE).await;
 }
 

@@ -57,12 +57,12 @@ async fn restart_happens_exactly_after_the_announced_pause() {
         stage.say("a", Say::Panic);
         stage.until_told(&format!("restarted a #{n}")).await;
         let events = stage.events.borrow().clone();
-        let told = events.iter().rev().find_map(|e| match e {
+        let reported = events.iter().rev().find_map(|e| match e {
             TreeEvent::ChildFailed { restart_in, .. } => *restart_in,
             _ => None,
         });
         // Tokio's timers have a granularity of a millisecond, and are never early.
-        let late = failed.elapsed().checked_sub(told.unwrap()).expect("not early");
+        let late = failed.elapsed().checked_sub(reported.unwrap()).expect("not early");
         assert!(late <= Duration::from_millis(1), "{late:?}");
     }
     tree.stop(PATIENCE).await;

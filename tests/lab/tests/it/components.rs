@@ -45,17 +45,34 @@ async fn nodes(fleet: &Fleet, kubeconfig: &Path) -> Option<Vec<(String, String)>
 /// Three machines that are Ready nodes. `None`: the test is skipped.
 pub(crate) async fn bootstrapped() -> Option<Fleet> {
     let fleet = Fleet::start_kubernetes(MACHINES.len()).await?;
-    let began = Instant::now();
-    fleet.set_options(&MACHINES, &[], OPTIONS).await;
-    let credentials = kubeconfig(&fleet).await;
-    let wanted: Vec<(String, String)> =
-        MACHINES.iter().map(|machine| (fleet.address(*machine), "True".to_owned())).collect();
-    let ready = async || nodes(&fleet, &credentials).await.filter(|found| *found == wanted).map(drop);
-    eventually("three nodes are Ready", ready).await;
-    measured("three Ready nodes, from the stored cluster on", began.elapsed());
-    fleet.settled(&MACHINES).await;
-    measured("no operation is due, from the stored cluster on", began.elapsed());
+    bring_up(&fleet, &MACHINES, &[]).await;
     Some(fleet)
+}
+
+/// Stores a cluster of these machines, and waits until all of them are Ready nodes, and nothing is due.
+pub(crate) async fn bring_up(fleet: &Fleet, control_plane: &[usize], workers: &[usize]) {
+    let began = Instant::now();
+    fleet.set_options(control_plane, workers, OPTIONS).await;
+    let credentials = kubeconfig(fleet).await;
+    let wanted: Vec<(String, String)> = (control_plane.iter().chain(workers))
+        .map(|machine| (fleet.address(*machine), "True".to_owned()))
+        .collect();
+    let ready = async || nodes(fleet, &credentials).await.filter(|found| *found == wanted).map(drop);
+    eventually("all nodes are Ready", ready).await;
+    measured(&format!("{} Ready nodes, from the stored cluster on", wanted.len()), began.elapsed());
+    fleet.settled(control_plane).await;
+    measured("no operation is due, from the stored cluster on", began.elapsed());
+}
+
+/// The document of `madako kubernetes status`, also if a component is not good. `None`: it cannot be read.
+pub(crate) async fn status(fleet: &Fleet) -> Option<Value> {
+    shown(fleet, "kubernetes status").await
+}
+
+/// The JSON of a command, whatever its exit code says.
+pub(crate) async fn shown(fleet: &Fleet, words: &str) -> Option<Value> {
+    let script = format!("{} {words} -o json || true", fleet.service.path("madako").display());
+    serde_json::from_str(&fleet.program("sh", &["-c", &script]).await.ok()?).ok()
 }
 
 pub(crate) async fn runs_all_components(fleet: &Fleet) {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
+use std::time::Duration;
 
 use madako_lab::STORE;
 use serde_json::Value;
@@ -10,7 +11,10 @@ use tokio::process::{Child, ChildStdout};
 use tokio::time::timeout;
 
 use crate::fleet::{Fleet, client_url};
-use crate::{PATIENCE, eventually};
+use crate::{PATIENCE, eventually, eventually_within};
+
+/// Time for the rest of the work after the last kill, such as two API servers with 70 s each for their requests.
+const REST: Duration = Duration::from_secs(600);
 
 /// Names of an operation and of its command, and the command's target if it is the same in each run.
 type Place = (String, String, String);
@@ -110,7 +114,7 @@ impl Kills {
         let begun = begin.await;
         loop {
             let met = {
-                let done = eventually("the end", async || is_done().await.then_some(()));
+                let done = eventually_within(REST, "the end", async || is_done().await.then_some(()));
                 tokio::select! {
                     biased;
                     met = self.new_place(&mut records) => Some(met),

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "tests: clippy.toml's exceptions do not reach their helpers")]
 
 mod adoption;
+mod clients;
 mod components;
 mod contract;
 mod faults;
@@ -12,15 +13,19 @@ mod fleet;
 mod kills;
 mod kubernetes;
 mod kubernetes_contract;
+mod kubernetes_faults;
+mod kubernetes_kills;
 mod machines;
 mod nodes;
 mod operations;
+mod power;
 mod renewal;
 mod restore;
 mod rolls;
 mod secrets;
 mod takeover;
 mod traces;
+mod upgrades;
 mod writer;
 
 use std::time::Duration;

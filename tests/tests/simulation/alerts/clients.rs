@@ -25,13 +25,13 @@ pub async fn reads(dialers: LinkedDialers, pause: Duration, end: Instant) {
 
 /// Opens a watch, and reads nothing from it during the pause.
 pub async fn watches(dialer: LinkedDialer, pause: Duration) {
-    let asked = format!("GET {APPLICATIONS_AT}?watch HTTP/1.1\r\nHost: alpha.invalid\r\n\r\n");
+    let text = format!("GET {APPLICATIONS_AT}?watch HTTP/1.1\r\nHost: alpha.invalid\r\n\r\n");
     let mut stream = dialer.connect().await.unwrap();
-    stream.write_all(asked.as_bytes()).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
     sleep(pause).await;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     // The result does not matter.
-    let _ = stream.read_to_end(&mut told).await;
+    let _ = stream.read_to_end(&mut reported).await;
 }
 
 /// Writes the present value of a key again after each pause.

@@ -169,8 +169,8 @@ impl Gathered {
 /// The page of an instance; `None` if the instance does not answer.
 async fn page(dialer: &LinkedDialer) -> Option<String> {
     let mut stream = dialer.connect().await.ok()?;
-    let asked = b"GET /metrics HTTP/1.1\r\nHost: alpha.invalid\r\nConnection: close\r\n\r\n";
-    stream.write_all(asked).await.ok()?;
+    let requested = b"GET /metrics HTTP/1.1\r\nHost: alpha.invalid\r\nConnection: close\r\n\r\n";
+    stream.write_all(requested).await.ok()?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.ok()?;
     let answer = String::from_utf8(answer).ok()?;

@@ -18,6 +18,7 @@ use madako_domain::authority::Authority;
 use madako_domain::backup::BackupSchedule;
 use madako_domain::certificate::Validity;
 use madako_domain::cluster::Cluster;
+use madako_domain::component::Component;
 use madako_domain::containers::Container;
 use madako_domain::host_key::HostKey;
 use madako_domain::images::ImageName;
@@ -32,7 +33,7 @@ use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_simulation::world::PREFIX;
 use madako_supervisor::nodes::{
-    BackupPorts, HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings,
+    BackupPorts, HostKeyPolicy, KubernetesMode, OperationsMode, OperationsPorts, RunnerPorts, Settings,
 };
 use serde_json::Value;
 use tokio::time::sleep;
@@ -111,6 +112,22 @@ impl Nodes {
                 schedule: BackupSchedule { every: BACKUP_EVERY, dir: "/b".to_owned(), keep: 3, prove: true },
                 backups: Arc::new(self.backups.clone()),
             }),
+        }
+    }
+
+    /// The ports of an instance that keeps the components of Kubernetes, too.
+    pub fn ports_with_components(&self) -> OperationsPorts {
+        let mut ports = self.ports(None);
+        ports.settings.kubernetes = KubernetesMode::Act;
+        ports
+    }
+
+    /// Ends all components of Kubernetes. Their starts issue their certificates anew.
+    pub fn end_components(&self) {
+        for node in self.world.registered_taints().keys() {
+            for component in Component::ALL {
+                self.world.end_container(node, component);
+            }
         }
     }
 

@@ -44,11 +44,11 @@ pub fn judge(series: &BTreeMap<String, Samples>) {
     let length = EVERY * u32::try_from(scrapes).unwrap();
     let minutes = u32::try_from(length.as_secs() / 60).unwrap();
     let rate = u32::try_from(4 * EVERY.as_secs()).unwrap();
-    let asked = QueryWindow { minutes, until: (BEGINS + length).as_secs_f64(), rate, busy: false };
+    let requested = QueryWindow { minutes, until: (BEGINS + length).as_secs_f64(), rate, busy: false };
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("everything");
     // Drawn before the check, so that the pictures of a failed run exist.
-    prometheus.python("picture.py", asked, &[place.to_str().unwrap()]).unwrap();
-    let shows = prometheus.shows("everything.md", asked);
+    prometheus.python("picture.py", requested, &[place.to_str().unwrap()]).unwrap();
+    let shows = prometheus.shows("everything.md", requested);
     assert!(shows.is_ok(), "see {}: {}", place.display(), shows.unwrap_err());
 }
 

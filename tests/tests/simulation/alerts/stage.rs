@@ -146,8 +146,8 @@ impl AlertTest {
             kubernetes: drains.kubernetes.clone(),
             judge: repairs,
         };
-        let seen = (history, checker, placement);
-        let world = World::new((1, true), store, registry, clock, seen, Some(hosts));
+        let observed = (history, checker, placement);
+        let world = World::new((1, true), store, registry, clock, observed, Some(hosts));
         Self {
             world,
             running: None,
@@ -409,6 +409,12 @@ impl AlertTest {
             ["certificates", "last", life] => {
                 *self.nodes.as_ref().unwrap().life.lock().unwrap() = time(life);
             }
+            ["components", "act"] => {
+                self.world.operations = Some(self.nodes.as_ref().unwrap().ports_with_components());
+                self.kill().await;
+                self.start().await;
+            }
+            ["components", "end"] => self.nodes.as_ref().unwrap().end_components(),
             ["vault", ref how @ ..] => self.act_on_vault(how).await,
             ["backups", "lack", "a", "write"] => self.spoil_backups().await,
             ["backups", "well"] => self.nodes.as_ref().unwrap().backups.set_spoiling(false),

@@ -1,16 +1,18 @@
-//! Stories of the components of Kubernetes.
+//! Scripted histories of a cluster whose components of Kubernetes start, change and fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_datacenter_sim::nodes::{ApiLoad, BAD_ARGUMENT};
+use madako_datacenter_sim::nodes::{ApiLoad, BAD_ARGUMENT, NodeFault, NodePlace};
 use madako_domain::component::Component;
 use madako_domain::keys;
+use madako_domain::resource::ResourceKey;
 use madako_domain::rollout::Rollout;
 use madako_simulation::planted::keep_quiet;
 use serde_json::json;
+use tokio::time::Instant;
 
-use super::site::{Disturbance, INTERVAL, OUTAGE, Site, Stopped, address};
+use super::site::{Disturbance, INTERVAL, NODES, OUTAGE, Site, Stopped, address};
 use super::stories::{Point, Stage, Story};
 use super::{at_a_site, disturb, play};
 
@@ -230,7 +232,7 @@ pub async fn fail_roll(site: &mut Site) -> Result<(), Stopped> {
     site.cluster(&CONTROL_PLANE, &WORKERS).await;
     let rollout = site.halted().await?;
     // No further node is updated, however long the roll is halted.
-    let before = restarted_kubelets(site);
+    let before = with_bad_argument(site, Component::Kubelet);
     site.pass(LONG).await;
     if site.world.facts.has_findings() {
         return Err(Stopped);
@@ -238,7 +240,8 @@ pub async fn fail_roll(site: &mut Site) -> Result<(), Stopped> {
     if !site.is_disturbed {
         let failed: BTreeSet<String> = rollout.failed.keys().cloned().collect();
         assert_eq!(failed.len(), Rollout::halt_limit(CONTROL_PLANE.len() + WORKERS.len()), "{rollout:?}");
-        assert_eq!((&before, &restarted_kubelets(site)), (&failed, &failed));
+        let after = with_bad_argument(site, Component::Kubelet);
+        assert_eq!((&before, &after), (&failed, &failed));
         assert_eq!(site.rollout().await, rollout, "the next leader finds why the roll is halted");
     }
     site.options["kubelet"] = kubelet;
@@ -256,13 +259,45 @@ pub async fn fail_roll(site: &mut Site) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// Addresses of the nodes whose kubelets have the bad argument.
-fn restarted_kubelets(site: &Site) -> BTreeSet<String> {
+/// API servers get an argument with which none of them serves, and then another one.
+pub async fn correct_argument(site: &mut Site) -> Result<(), Stopped> {
+    bootstrap(site).await?;
+    site.pass(INTERVAL).await;
+    site.options["kube-api"] = json!({"extra_args": [BAD_ARGUMENT]});
+    let known = site.records.lock().unwrap().len();
+    site.cluster(&CONTROL_PLANE, &WORKERS).await;
+    site.wait_begun("kube-apiserver-restart", known).await?;
+    site.pass(OUTAGE).await;
+    if site.world.facts.has_findings() {
+        return Err(Stopped);
+    }
+    let with_it = with_bad_argument(site, Component::ApiServer).len();
+    assert!(with_it == 1 || site.is_disturbed, "{with_it} API servers have the bad argument");
+    // The server that does not serve restarts first.
+    site.options["kube-api"] = json!({"extra_args": ["--v=2"]});
+    site.cluster(&CONTROL_PLANE, &WORKERS).await;
+    site.settled(&CONTROL_PLANE).await
+}
+
+/// Addresses of the nodes whose component has the bad argument.
+fn with_bad_argument(site: &Site, component: Component) -> BTreeSet<String> {
     let has_it = |address: &String| {
-        let kubelet = &site.nodes.view_node(address).unwrap().containers[Component::Kubelet.name()];
-        kubelet.extra.args == [BAD_ARGUMENT]
+        let node = site.nodes.view_node(address).unwrap();
+        node.containers.get(component.name()).is_some_and(|it| it.extra.args == [BAD_ARGUMENT])
     };
     CONTROL_PLANE.into_iter().chain(WORKERS).map(address).filter(has_it).collect()
+}
+
+#[test]
+fn a_bad_argument_costs_one_api_server_whenever_the_leader_ends() {
+    keep_quiet();
+    let points = play(Story::BadArgument, &[]).points.into_iter();
+    let restarts: Vec<Point> = points.filter(|point| point.of.0 == "kube-apiserver-restart").collect();
+    assert!(restarts.len() > 8, "{restarts:?}");
+    for point in restarts.iter().step_by(PARTS) {
+        let played = Story::BadArgument.play(&[(point.at, Disturbance::Killed)]);
+        assert_eq!(played.wrong, [""; 0], "{point:?}: {}", played.why);
+    }
 }
 
 /// The first restart of a kubelet is that of the first failed node.
@@ -308,24 +343,161 @@ fn waves_stay_small_while_an_api_server_is_slow() {
     });
 }
 
-/// The points of one test: every third one, since a test has five minutes.
+/// A cluster of so many nodes, of which twenty may be updated at a time. Returns the numbers of the workers.
+pub async fn bootstrap_large(site: &mut Site, count: usize) -> Vec<usize> {
+    for number in NODES..count {
+        site.nodes.add(&address(number), u32::try_from(number % 3).unwrap());
+    }
+    site.max_concurrent_updates = Some(20);
+    site.kubernetes = Some("kubernetes:1".to_owned());
+    site.images("etcd:1").await;
+    let workers: Vec<usize> = (CONTROL_PLANE.len()..count).collect();
+    site.cluster(&CONTROL_PLANE, &workers).await;
+    site.settled(&CONTROL_PLANE).await.unwrap();
+    workers
+}
+
+/// Every few minutes another worker has no power for a while, and now and then an API server ends.
+#[test]
+#[ignore = "minutes: five hundred nodes (make test-long)"]
+fn an_upgrade_of_five_hundred_nodes_ends_while_nodes_and_api_servers_fail() {
+    const COUNT: usize = 500;
+    at_a_site(async |site| {
+        let workers = bootstrap_large(site, COUNT).await;
+        site.kubernetes = Some("kubernetes:2".to_owned());
+        site.images("etcd:1").await;
+        let is_upgraded = |site: &Site, number: usize| {
+            let node = site.nodes.view_node(&address(number)).unwrap();
+            node.containers
+                .get(Component::Kubelet.name())
+                .is_some_and(|kubelet| kubelet.image == "kubernetes:2")
+        };
+        let began = Instant::now();
+        let mut round = 0_usize;
+        while !(0..COUNT).all(|number| is_upgraded(site, number)) {
+            assert!(began.elapsed() < 12 * LONG, "the upgrade does not end: {:?}", site.rollout().await);
+            let place = NodePlace::Address(address(workers[round * 97 % workers.len()]));
+            site.nodes.begin(&place, NodeFault::Kill);
+            if round.is_multiple_of(3) {
+                site.nodes.end_container(&address(CONTROL_PLANE[round / 3 % 3]), Component::ApiServer);
+            }
+            site.pass(Duration::from_secs(120)).await;
+            site.nodes.end(&place, NodeFault::Kill);
+            site.pass(Duration::from_secs(60)).await;
+            assert!(!site.world.facts.has_findings() && !site.rollout().await.halted);
+            round += 1;
+        }
+    });
+}
+
+/// The time in which the kubelets of all live nodes get another argument, beside so many dead workers.
+fn time_roll(dead: usize) -> Duration {
+    const LIVE: usize = 90;
+    let mut took = Duration::ZERO;
+    at_a_site(async |site| {
+        let workers = bootstrap_large(site, LIVE + dead).await;
+        for number in LIVE..LIVE + dead {
+            site.nodes.begin(&NodePlace::Address(address(number)), NodeFault::Kill);
+        }
+        site.pass(OUTAGE).await;
+        site.options["kubelet"] = json!({"extra_args": ["--v=2"]});
+        let began = Instant::now();
+        site.cluster(&CONTROL_PLANE, &workers).await;
+        let is_updated = |site: &Site, number: usize| {
+            let node = site.nodes.view_node(&address(number)).unwrap();
+            node.containers[Component::Kubelet.name()].extra.args == ["--v=2"]
+        };
+        while !(0..LIVE).all(|number| is_updated(site, number)) || !site.rollout().await.watched.is_empty() {
+            assert!(began.elapsed() < 4 * LONG, "the roll does not end");
+            site.pass(Duration::from_secs(1)).await;
+        }
+        took = began.elapsed();
+    });
+    took
+}
+
+/// The waves have the same live nodes; attempts to reach dead ones must not delay them.
+#[test]
+fn thirty_dead_nodes_make_a_roll_of_kubelets_at_most_a_tenth_longer() {
+    let (without, with) = (time_roll(0), time_roll(30));
+    assert!(with <= without + without / 10, "{with:?} with dead nodes, and {without:?} without them");
+}
+
+/// Addresses that are ready in the Endpoints of the API servers.
+fn ready_servers(site: &Site) -> BTreeSet<String> {
+    let objects = site.nodes.objects();
+    let endpoints = objects.get(&ResourceKey::parse("Endpoints/default/kubernetes").unwrap());
+    let ready = endpoints.and_then(|found| found["subsets"][0]["addresses"].as_array().cloned());
+    ready.unwrap_or_default().iter().map(|it| it["ip"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn an_address_becomes_ready_after_its_api_server_passed_three_checks_a_second_apart() {
+    at_a_site(async |site| {
+        bootstrap(site).await.unwrap();
+        site.pass(OUTAGE).await;
+        site.options["kube-api"] = json!({"extra_args": ["--v=2"]});
+        site.cluster(&CONTROL_PLANE, &WORKERS).await;
+        let components = site.nodes.components_port();
+        let mut serving_since: BTreeMap<String, Instant> = BTreeMap::new();
+        let (mut ready, mut returned) = (ready_servers(site), BTreeSet::new());
+        assert_eq!(ready.len(), CONTROL_PLANE.len());
+        let patience = Instant::now() + LONG;
+        while returned.len() < CONTROL_PLANE.len() {
+            assert!(Instant::now() < patience, "only {returned:?}");
+            site.pass(Duration::from_millis(250)).await;
+            for server in CONTROL_PLANE.into_iter().map(address) {
+                match components.check(Component::ApiServer, &server).await {
+                    Ok(()) => {
+                        serving_since.entry(server).or_insert_with(Instant::now);
+                    }
+                    Err(_) => {
+                        serving_since.remove(&server);
+                    }
+                }
+            }
+            let now = ready_servers(site);
+            for server in now.difference(&ready) {
+                let since = serving_since.get(server).expect("a server that is ready serves");
+                assert!(since.elapsed() >= Duration::from_secs(2), "{server}: {:?}", since.elapsed());
+                returned.insert(server.clone());
+            }
+            ready = now;
+        }
+    });
+}
+
+/// Passes are twice as frequent as by default.
+#[test]
+fn a_service_at_rest_sends_at_most_sixty_requests_a_minute_to_three_api_servers() {
+    at_a_site(async |site| {
+        bootstrap(site).await.unwrap();
+        site.pass(OUTAGE).await;
+        let before = site.nodes.api_requests();
+        site.pass(Duration::from_secs(600)).await;
+        let sent = site.nodes.api_requests() - before;
+        assert!((100..=600).contains(&sent), "{sent} requests in ten minutes");
+    });
+}
+
+/// The points of one test: every third one, since a test has five minutes. The first part stands for all in `make test`.
 const PARTS: usize = 3;
 
 /// Plays the life of a cluster with a disturbance at each stage of each command on components, the first time that it comes.
 fn disturb_once(part: usize, disturbance: impl Fn(&Point) -> Disturbance) {
     keep_quiet();
-    let mut seen = BTreeSet::new();
+    let mut observed = BTreeSet::new();
     for point in play(Story::KubernetesLife, &[]).points {
         let (operation, command, stage) = &point.of;
         if is_of_kubernetes(operation)
-            && seen.insert((operation.clone(), command.clone(), *stage))
-            && seen.len() % PARTS == part
+            && observed.insert((operation.clone(), command.clone(), *stage))
+            && observed.len() % PARTS == part
         {
             let played = Story::KubernetesLife.play(&[(point.at, disturbance(&point))]);
             assert_eq!(played.wrong, [""; 0], "{point:?}: {}", played.why);
         }
     }
-    assert!(seen.len() > 10 * PARTS, "{seen:?}");
+    assert!(observed.len() > 10 * PARTS, "{observed:?}");
 }
 
 fn is_of_kubernetes(operation: &str) -> bool {
@@ -346,11 +518,13 @@ mod leaders_killed_while_components_restart {
     }
 
     #[test]
+    #[ignore = "minutes: make test-long"]
     fn the_second_part_of_the_points_changes_nothing_of_the_result() {
         disturb_once(1, |_| Disturbance::Killed);
     }
 
     #[test]
+    #[ignore = "minutes: make test-long"]
     fn the_third_part_of_the_points_changes_nothing_of_the_result() {
         disturb_once(2, |_| Disturbance::Killed);
     }
@@ -365,11 +539,13 @@ mod nodes_that_fail_while_components_restart {
     }
 
     #[test]
+    #[ignore = "minutes: make test-long"]
     fn the_second_part_of_the_points_changes_nothing_of_the_result() {
         disturb_once(1, |point| Disturbance::Dead(point.node));
     }
 
     #[test]
+    #[ignore = "minutes: make test-long"]
     fn the_third_part_of_the_points_changes_nothing_of_the_result() {
         disturb_once(2, |point| Disturbance::Dead(point.node));
     }

@@ -27,35 +27,39 @@ const JOBS_END: Duration = Duration::from_secs(1800);
 const WAVE_TAKES: Duration = Duration::from_secs(600);
 
 /// A cluster with pods of every kind, whose nodes drains can empty, and the judges of drains.
-struct Pods {
-    drains: Drains,
+pub struct Pods {
+    pub drains: Drains,
     judge: RepairJudge,
 }
 
 impl Pods {
     /// Bootstraps a site with pods, and waits until it is calm.
     async fn bootstrap(site: &mut Site, mode: MinorUpgrade) -> Self {
-        let drains = Drains::new(1, Arc::clone(&site.world.clock));
-        let judge =
-            RepairJudge::new(site.world.history.clone(), drains.clone()).with_facts(site.world.facts.clone());
-        tokio::spawn(judge.clone().watch(site.world.store.clone()));
-        site.world.hosts = Some(CommandHosts {
-            host: SimulatedHost::new(site.world.registry.clone(), CommandBehaviour::demo()),
-            kubernetes: drains.kubernetes.clone(),
-            judge: judge.clone(),
-        });
-        site.nodes.run_pods_of(&drains.kubernetes);
+        let host = SimulatedHost::new(site.world.registry.clone(), CommandBehaviour::demo());
+        let pods = Self::start(site, host);
         site.minor_upgrade = mode;
         site.reboot = json!({
             "protected_namespaces": {"matchLabels": {"team": PROTECTED}}, "evict_retries": 20, "evict_interval": 3,
         });
         kubernetes::bootstrap(site).await.unwrap();
         site.pass(JOBS_END).await;
+        pods
+    }
+
+    /// Lets the nodes of a site have pods. Later instances run commands on the host.
+    pub fn start(site: &mut Site, host: SimulatedHost) -> Self {
+        let drains = Drains::new(1, Arc::clone(&site.world.clock));
+        let judge =
+            RepairJudge::new(site.world.history.clone(), drains.clone()).with_facts(site.world.facts.clone());
+        tokio::spawn(judge.clone().watch(site.world.store.clone()));
+        let kubernetes = drains.kubernetes.clone();
+        site.world.hosts = Some(CommandHosts { host, kubernetes, judge: judge.clone() });
+        site.nodes.run_pods_of(&drains.kubernetes);
         Self { drains, judge }
     }
 
     /// No promise is broken, and no node stays cordoned.
-    fn check_end(&self, site: &Site) {
+    pub fn check_end(&self, site: &Site) {
         assert!(!site.world.facts.has_findings(), "{:?}", site.world.facts.verdicts());
         let found = self.judge.finish();
         assert!(found.is_empty(), "{found:?}");

@@ -1,4 +1,4 @@
-//! The story of the objects of Kubernetes.
+//! The scripted history of a cluster whose Kubernetes objects change and differ.
 
 use std::collections::BTreeSet;
 
@@ -126,15 +126,15 @@ fn refused_resource_backs_off_alone_and_custom_resources_wait_for_their_definiti
 #[test]
 fn leaders_killed_while_objects_are_applied_change_nothing_of_the_result() {
     keep_quiet();
-    let mut seen = BTreeSet::new();
+    let mut observed = BTreeSet::new();
     for point in play(Story::Objects, &[]).points {
         let (operation, _, stage) = &point.of;
-        if is_of_objects(operation) && seen.insert((operation.clone(), *stage)) {
+        if is_of_objects(operation) && observed.insert((operation.clone(), *stage)) {
             let played = Story::Objects.play(&[(point.at, Disturbance::Killed)]);
             assert_eq!(played.wrong, [""; 0], "{point:?}: {}", played.why);
         }
     }
-    assert!(seen.len() >= 16, "{seen:?}");
+    assert!(observed.len() >= 16, "{observed:?}");
 }
 
 fn is_of_objects(operation: &str) -> bool {

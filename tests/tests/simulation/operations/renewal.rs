@@ -1,4 +1,4 @@
-//! The story of the certificates of Kubernetes' components: all of them end soon.
+//! The scripted history of a cluster in which all certificates of Kubernetes' components end soon.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

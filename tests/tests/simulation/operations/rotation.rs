@@ -1,4 +1,4 @@
-//! The story of a rotation of the encryption key, during which clients write Secrets all the time.
+//! The scripted history of a rotation of the encryption key, during which clients write Secrets all the time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -154,7 +154,7 @@ pub fn start() -> OffsetDateTime {
 }
 
 pub fn address(number: usize) -> String {
-    format!("10.0.0.{}", number + 1)
+    format!("10.0.{}.{}", number / 250, number % 250 + 1)
 }
 
 pub fn addresses(numbers: &[usize]) -> Vec<String> {
@@ -174,12 +174,13 @@ impl Site {
         let history = History::new();
         let store = StoreProcess::start_in_memory(1);
         let client = store.connect_client().await.unwrap();
-        let seen = (history.clone(), Checker::new(history.clone()), PlacementChecker::new(history, start));
+        let observed =
+            (history.clone(), Checker::new(history.clone()), PlacementChecker::new(history, start));
         let nodes = SimulatedNodes::new(1);
         for number in 0..NODES {
             nodes.add(&address(number), u32::try_from(number % 3).unwrap());
         }
-        let mut world = World::new((1, false), store, registry, clock, seen, None);
+        let mut world = World::new((1, false), store, registry, clock, observed, None);
         world.handling = handling.clone();
         world.working.interval = INTERVAL;
         world.working.session_ttl = SESSION_TTL;

@@ -57,6 +57,8 @@ pub enum Story {
     KubernetesRenewalByVault,
     /// A roll of kubelets that fail, which an operator resumes.
     FailedRoll,
+    /// An argument with which no API server serves, and its correction.
+    BadArgument,
     /// Another key with which API servers encrypt Secrets.
     EncryptionRotation,
     /// The objects of Kubernetes, with resources that are refused, unknown and deleted.
@@ -99,7 +101,7 @@ pub struct Played {
 }
 
 impl Story {
-    pub const SEEDED: [(&str, Self); 9] = [
+    pub const SEEDED: [(&str, Self); 10] = [
         ("bootstrap", Self::Bootstrap),
         ("life", Self::Life),
         ("four-members", Self::FourMembers),
@@ -108,6 +110,7 @@ impl Story {
         ("backups", Self::Backups),
         ("kubernetes", Self::KubernetesLife),
         ("failed-roll", Self::FailedRoll),
+        ("bad-argument", Self::BadArgument),
         ("objects", Self::Objects),
     ];
 
@@ -133,6 +136,7 @@ impl Story {
             Self::KubernetesRenewal => renewal::tell(site, Issuer::BuiltIn).await,
             Self::KubernetesRenewalByVault => renewal::tell(site, Issuer::Vault).await,
             Self::FailedRoll => kubernetes::fail_roll(site).await,
+            Self::BadArgument => kubernetes::correct_argument(site).await,
             Self::EncryptionRotation => rotation::tell(site).await,
             Self::Objects => objects::tell(site).await,
         }

@@ -72,8 +72,8 @@ mod tests {
     }
 
     fn acknowledged(key: &str, revision: i64) -> Call {
-        let said = CallResult::Done { value: None, deleting: false };
-        let end = RequestEnd::Answered { status: 200, said, revision: Some(revision) };
+        let result = CallResult::Done { value: None, deleting: false };
+        let end = RequestEnd::Answered { status: 200, result, revision: Some(revision) };
         let op = ObjectOperation::Create { value: 1 };
         Call {
             client: 1,

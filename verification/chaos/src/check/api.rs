@@ -67,25 +67,27 @@ struct Watch {
 impl Judge<'_> {
     fn judge_event(&mut self, event: &Event, verdicts: &mut Verdicts) {
         match event {
-            Event::Opened { follower, instance, asked } => {
-                let least = self.stored.steps_until(*asked);
+            Event::Opened { follower, instance, requested_at } => {
+                let least = self.stored.count_steps_until(*requested_at);
                 let watch = Watch { instance: *instance, least, listed: None, at: None, broken: false };
                 self.open.insert(*follower, watch);
                 self.complete.insert(*follower, false);
             }
-            Event::Listed { follower, asked, answer } => self.judge_list(*follower, *asked, answer, verdicts),
+            Event::Listed { follower, requested_at, answer } => {
+                self.judge_list(*follower, *requested_at, answer, verdicts)
+            }
             Event::WatchLine { follower, line } => {
                 verdicts.verdict_of(API_WATCHES).judged += 1;
-                let told = match self.open.get_mut(follower) {
+                let checked = match self.open.get_mut(follower) {
                     None => Err("no watch is open".to_owned()),
                     Some(watch) if watch.broken => return,
                     Some(watch) => {
-                        let told = watch.check_event(line, self.stored);
-                        watch.broken = told.is_err();
-                        told.map_err(|why| format!("a watch of instance={} {why}", watch.instance))
+                        let checked = watch.check_event(line, self.stored);
+                        watch.broken = checked.is_err();
+                        checked.map_err(|why| format!("a watch of instance={} {why}", watch.instance))
                     }
                 };
-                if let Err(why) = told {
+                if let Err(why) = checked {
                     verdicts.count_violation(API_WATCHES, format!("follower {follower}: {why}"));
                 }
             }
@@ -105,9 +107,11 @@ impl Judge<'_> {
         }
     }
 
-    fn judge_list(&mut self, follower: u32, asked: Micros, answer: &Value, verdicts: &mut Verdicts) {
+    fn judge_list(&mut self, follower: u32, requested_at: Micros, answer: &Value, verdicts: &mut Verdicts) {
         verdicts.verdict_of(LISTS).judged += 1;
-        let Some([fewest, most]) = self.stored.listed_steps(self.stored.steps_until(asked), answer) else {
+        let Some([fewest, most]) =
+            self.stored.listed_steps(self.stored.count_steps_until(requested_at), answer)
+        else {
             let names: Vec<String> = answer["items"].as_array().into_iter().flatten().map(key_of).collect();
             let what = format!(
                 "follower {follower}: at no revision since it was asked for there was what a list has: {names:?}"
@@ -134,7 +138,7 @@ impl Watch {
         };
         let key = key_of(&shown.object);
         let of = |step: usize| stored.steps.get(step).and_then(|step| step.changes.get(&key));
-        let (step, mut told) = match self.at.take() {
+        let (step, mut delivered) = match self.at.take() {
             None => {
                 // The watch must deliver every step that the list lacks; without a valid list it may begin with any
                 // step.
@@ -146,25 +150,29 @@ impl Watch {
                     BTreeSet::new(),
                 )
             }
-            Some((step, told)) if told.len() < stored.steps[step].changes.len() => (step, told),
+            Some((step, delivered)) if delivered.len() < stored.steps[step].changes.len() => {
+                (step, delivered)
+            }
             Some((step, _)) => (step + 1, BTreeSet::new()),
         };
-        if of(step) != Some(&shown) || !told.insert(key) {
+        if of(step) != Some(&shown) || !delivered.insert(key) {
             return Err(format!("tells {shown}, where {} comes next", stored.describe_steps(step, step)));
         }
-        self.at = Some((step, told));
+        self.at = Some((step, delivered));
         Ok(())
     }
 
     /// Steps that the watch should have delivered before its end.
     fn find_withheld_step(&self, stored: &StoreHistory) -> Option<String> {
         let [first, last] = self.listed.filter(|_| !self.broken)?;
-        let told = match &self.at {
+        let delivered = match &self.at {
             // The watch may have begun as late as the first list.
             None => first,
-            Some((step, told)) => step + usize::from(told.len() == stored.steps[*step].changes.len()),
+            Some((step, delivered)) => {
+                step + usize::from(delivered.len() == stored.steps[*step].changes.len())
+            }
         };
-        (told < last).then(|| format!("never told {}", stored.describe_steps(told, last - 1)))
+        (delivered < last).then(|| format!("never told {}", stored.describe_steps(delivered, last - 1)))
     }
 }
 

@@ -34,7 +34,7 @@ pub struct Effect {
     /// Time of the change or refusal.
     pub at: Micros,
     pub instance: u32,
-    pub asked: KubernetesRequest,
+    pub action: KubernetesRequest,
     /// The node, or the node of the pod.
     pub node: String,
     /// The pod: `NAMESPACE/NAME`.
@@ -49,10 +49,10 @@ pub fn effects_of(lines: &[Line], unix: OffsetDateTime) -> Vec<Effect> {
     let at =
         |line: &Line| Micros::try_from((line.wall_clock_time() - unix).whole_microseconds()).unwrap_or(0);
     let effect = |line: &Line| match &line.what {
-        LineContent::Kubernetes { instance, asked, node, pod, refused } => {
-            let (instance, asked, node, pod, refused) =
-                (*instance, *asked, node.clone(), pod.clone(), *refused);
-            Some(Effect { at: at(line), instance, asked, node, pod, refused })
+        LineContent::Kubernetes { instance, action, node, pod, refused } => {
+            let (instance, action, node, pod, refused) =
+                (*instance, *action, node.clone(), pod.clone(), *refused);
+            Some(Effect { at: at(line), instance, action, node, pod, refused })
         }
         _ => None,
     };
@@ -107,7 +107,7 @@ pub struct EffectCounts {
 pub fn count_effects(effects: &[Effect]) -> EffectCounts {
     let mut counted = EffectCounts::default();
     for effect in effects {
-        let count = match (effect.asked, effect.refused) {
+        let count = match (effect.action, effect.refused) {
             (_, true) => &mut counted.refused,
             (KubernetesRequest::Cordon, _) => &mut counted.cordoned,
             (KubernetesRequest::Uncordon, _) => &mut counted.uncordoned,
@@ -125,7 +125,7 @@ pub fn cordon_spans(effects: &[Effect]) -> Vec<(&str, Micros, Option<Micros>)> {
     let mut spans: Vec<(&str, Micros, Option<Micros>)> = Vec::new();
     for effect in effects {
         let open = spans.iter_mut().find(|(node, _, until)| *node == effect.node && until.is_none());
-        match (effect.asked, open) {
+        match (effect.action, open) {
             (KubernetesRequest::Cordon, None) => spans.push((&effect.node, effect.at, None)),
             (KubernetesRequest::Uncordon, Some((.., until))) => *until = Some(effect.at),
             _ => {}
@@ -161,13 +161,13 @@ pub fn judge_drains(
 ) -> Exemptions {
     let mut exemptions = Exemptions::default();
     for effect in effects {
-        let Effect { at, instance, asked, node, .. } = effect;
+        let Effect { at, instance, action, node, .. } = effect;
         let sent = earliest_send_time(effect, held);
         verdicts.count_judged(Id::I1, 1);
         let led_since = |since| has_led_within(*instance, [since, *at], leading, epochs);
         if !led_since(sent) {
             let what =
-                format!("instance={instance} asked for {asked:?} at {node} at {at} us, and did not lead");
+                format!("instance={instance} asked for {action:?} at {node} at {at} us, and did not lead");
             verdicts.count_violated(&Violation { invariant: Id::I1, what });
         } else if !led_since(*at) {
             exemptions.record_use(Exemption::HeldBack, Duration::from_micros(at - sent));

@@ -31,7 +31,7 @@ pub struct CommandRun {
     /// Acceptance by the data center; `None`: the process had ended by then.
     pub taken: Option<Micros>,
     /// Last moment at which the process is known to have run.
-    pub seen: Micros,
+    pub last_seen: Micros,
     pub instance: u32,
     pub address: String,
 }
@@ -45,21 +45,21 @@ pub fn commands_of(lines: &[Line], unix: OffsetDateTime) -> Vec<CommandRun> {
     let mut acts: BTreeMap<u64, CommandRun> = BTreeMap::new();
     for line in lines {
         let now = at(line);
-        let mut seen = |number: &u64| {
+        let mut note_presence = |number: &u64| {
             if let Some(act) = acts.get_mut(number) {
-                act.seen = act.seen.max(now);
+                act.last_seen = act.last_seen.max(now);
             }
         };
         match &line.what {
             LineContent::Acts { number, instance, address, waited, gone, beside } => {
-                beside.iter().for_each(&mut seen);
+                beside.iter().for_each(&mut note_presence);
                 let began = now.saturating_sub(*waited);
                 let taken = (!gone).then_some(now);
                 let (instance, address) = (*instance, address.clone());
-                let act = CommandRun { began, taken, seen: taken.unwrap_or(began), instance, address };
+                let act = CommandRun { began, taken, last_seen: taken.unwrap_or(began), instance, address };
                 acts.insert(*number, act);
             }
-            LineContent::Acted { number, ran: true, .. } => seen(number),
+            LineContent::Acted { number, ran: true, .. } => note_presence(number),
             _ => {}
         }
     }
@@ -97,7 +97,7 @@ pub fn judge_effects(
 
 /// True if both commands ran at some moment.
 fn ran_concurrently(one: &CommandRun, other: &CommandRun) -> bool {
-    one.began.max(other.began) <= one.seen.min(other.seen)
+    one.began.max(other.began) <= one.last_seen.min(other.last_seen)
 }
 
 fn was_leading_at(

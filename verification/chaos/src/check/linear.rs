@@ -78,11 +78,9 @@ impl Object {
         for state in &self.may_be {
             let gone = matches!(state, State::Leaving(_)).then_some(State::Absent);
             for state in std::iter::once(*state).chain(gone) {
-                after.extend(
-                    list_possible_steps(state, op).into_iter().filter_map(|(state, said)| {
-                        ret.is_none_or(|ret| said.contains(&ret)).then_some(state)
-                    }),
-                );
+                after.extend(list_possible_steps(state, op).into_iter().filter_map(|(state, result)| {
+                    ret.is_none_or(|ret| result.contains(&ret)).then_some(state)
+                }));
             }
         }
         self.may_be = after;
@@ -212,9 +210,9 @@ fn is_linearizable(calls: &[&Call]) -> Option<bool> {
             threads.push(None);
         }
         let taken = match (&calls[index].end, ends) {
-            (RequestEnd::Answered { said, .. }, true) => {
+            (RequestEnd::Answered { result, .. }, true) => {
                 threads[thread] = None;
-                tester.on_return(thread, *said).map(drop)
+                tester.on_return(thread, *result).map(drop)
             }
             _ => {
                 threads[thread] = Some(index);
@@ -239,7 +237,7 @@ fn select_decisive_calls<'a>(calls: &[&'a Call]) -> Vec<&'a Call> {
         .iter()
         .flat_map(|call| {
             let read = match &call.end {
-                RequestEnd::Answered { said: CallResult::Done { value, .. }, .. } => *value,
+                RequestEnd::Answered { result: CallResult::Done { value, .. }, .. } => *value,
                 _ => None,
             };
             let over = match call.op {

@@ -84,11 +84,11 @@ impl RunObservations<'_> {
                         let machines = machines.iter().map(|machine| self.with_original_identity(machine));
                         answers.insert(*question, Arc::new(machines.collect::<Vec<_>>()));
                     }
-                    let told = answers.get(question).filter(|_| spoilt.is_none_or(CorruptAnswer::is_list));
-                    facts.extend(self.poll_facts(at, *question, told).map(|fact| (at, fact)));
+                    let answer = answers.get(question).filter(|_| spoilt.is_none_or(CorruptAnswer::is_list));
+                    facts.extend(self.poll_facts(at, *question, answer).map(|fact| (at, fact)));
                 }
-                LineContent::Fetched { asked, values } => {
-                    facts.extend(self.fetch_facts(at, asked, values).into_iter().map(|fact| (at, fact)));
+                LineContent::Fetched { request, values } => {
+                    facts.extend(self.fetch_facts(at, request, values).into_iter().map(|fact| (at, fact)));
                 }
                 what => facts.extend(facts_of_commands(at, what, &mut commands)),
             }
@@ -110,11 +110,11 @@ impl RunObservations<'_> {
         let held = find_held_requests(self.events, self.schedule);
         effects_of(self.lines, self.unix).into_iter().map(move |effect| {
             let sent = Duration::from_micros(earliest_send_time(&effect, &held));
-            let Effect { at, asked, node, pod, refused, .. } = effect;
+            let Effect { at, action, node, pod, refused, .. } = effect;
             let protected =
                 |pod: &str| pod.split_once('/').is_some_and(|(namespace, _)| namespace == PROTECTED);
             let pod = pod.map(|name| PodFact { protected: protected(&name), name });
-            (at, Fact::Kubernetes { asked, node, pod, refused, sent })
+            (at, Fact::Kubernetes { action, node, pod, refused, sent })
         })
     }
 
@@ -163,10 +163,10 @@ impl RunObservations<'_> {
         [Fact::Polled { instance, question }].into_iter().chain(answered)
     }
 
-    fn fetch_facts(&self, at: Micros, asked: &str, values: &BTreeMap<String, f64>) -> Vec<Fact> {
-        let mut facts = vec![Fact::Fetched { instance: self.leader_at(at), what: asked.to_owned() }];
+    fn fetch_facts(&self, at: Micros, request: &str, values: &BTreeMap<String, f64>) -> Vec<Fact> {
+        let mut facts = vec![Fact::Fetched { instance: self.leader_at(at), what: request.to_owned() }];
         let metrics = self.clusters.iter().map(|cluster| metric_of(cluster));
-        facts.extend(metrics.filter(|metric| asked.contains(metric.as_str())).map(|metric| {
+        facts.extend(metrics.filter(|metric| request.contains(metric.as_str())).map(|metric| {
             let good = values.contains_key(&metric);
             Fact::Provided { metric, good }
         }));
@@ -183,6 +183,7 @@ impl RunObservations<'_> {
                 vec![Fact::ByUser { revision: *revision }]
             }
             Event::Call(call) => call_facts(call),
+            Event::Transacted { held, written } => vec![Fact::Transacted { held: *held, written: *written }],
             _ => Vec::new(),
         }
     }
@@ -202,8 +203,10 @@ fn trouble_facts(act: Act, on: &str, change: &str) -> Vec<Fact> {
         None if is_registry => FaultPlace::Registry,
         _ => return Vec::new(),
     };
-    // The registry's process also carries out the commands on hosts.
+    // The registry's process also carries out the commands on hosts, and has the API server beside the registry.
     let hosts = (is_registry && matches!(act, Act::Kill | Act::Pause)).then_some(FaultPlace::Hosts);
+    let of_answers = matches!(act, Act::ClockJump | Act::Corrupt);
+    let kubernetes = (is_registry && !of_answers).then_some(FaultPlace::Kubernetes);
     let changes: &[bool] = match change {
         "begins" => &[true],
         "ends" => &[false],
@@ -214,7 +217,7 @@ fn trouble_facts(act: Act, on: &str, change: &str) -> Vec<Fact> {
     let fact = |place: FaultPlace| {
         changes.iter().map(move |begins| Fact::Troubled { place: place.clone(), clock, begins: *begins })
     };
-    [place].into_iter().chain(hosts).flat_map(fact).collect()
+    [place].into_iter().chain(hosts).chain(kubernetes).flat_map(fact).collect()
 }
 
 /// The facts of a client's call: its write, and its condition.

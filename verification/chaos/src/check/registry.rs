@@ -18,23 +18,23 @@ pub struct RegistryRequests {
 
 #[must_use]
 pub fn registry_requests(lines: &[Line]) -> RegistryRequests {
-    let mut asked = RegistryRequests::default();
+    let mut requests = RegistryRequests::default();
     for line in lines {
         match &line.what {
-            LineContent::Polled { .. } => asked.answers += 1,
+            LineContent::Polled { .. } => requests.answers += 1,
             LineContent::Changes { request } => {
-                asked.changes.push(format!("{request} at {}", line.wall_clock_time()))
+                requests.changes.push(format!("{request} at {}", line.wall_clock_time()))
             }
             _ => {}
         }
     }
-    asked
+    requests
 }
 
 /// The service only reads the registry.
-pub fn judge_registry_requests(asked: &RegistryRequests, verdicts: &mut Verdicts) {
-    verdicts.verdict_of(REGISTRY).judged += asked.answers + asked.changes.len() as u64;
-    for change in &asked.changes {
+pub fn judge_registry_requests(requests: &RegistryRequests, verdicts: &mut Verdicts) {
+    verdicts.verdict_of(REGISTRY).judged += requests.answers + requests.changes.len() as u64;
+    for change in &requests.changes {
         verdicts.count_violation(REGISTRY, format!("the registry was to be changed: {change}"));
     }
 }

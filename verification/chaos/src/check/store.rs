@@ -8,8 +8,8 @@ use madako_domain::constraints::Constraints;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::placement::ownership;
-use madako_domain::repair::RepairStatus;
 use madako_domain::repair::queue::RepairQueue;
+use madako_domain::repair::{RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
 use madako_judges::Exemptions;
 use madako_judges::history::{
@@ -97,7 +97,8 @@ impl Judge<'_> {
         }
     }
 
-    /// In the calm state the cluster is as the constraints demand, and no repair is under way.
+    /// In the calm state the cluster is as the constraints demand, and no repair is under way; a repair may wait until it
+    /// drains its node again.
     fn judge_calm_state(&self, verdicts: &mut Verdicts) {
         verdicts.count_judged(Id::I12, 1);
         let mut unmet = |what: String| verdicts.count_violated(&Violation { invariant: Id::I12, what });
@@ -115,7 +116,10 @@ impl Judge<'_> {
             ));
         }
         for (index, item) in &decode_queue(self.clusters.stored(), None).entries {
-            if item.value.status == RepairStatus::Processing {
+            // The run waits for calm as long as the back-off of a drain has ended without a new attempt.
+            let waits =
+                item.value.step_status == RepairStepStatus::Waiting && item.value.drain_backoff_count > 0;
+            if item.value.status == RepairStatus::Processing && !waits {
                 unmet(format!("in the end: repair {index} of {} is left in the middle", item.value.address));
             }
         }

@@ -62,7 +62,7 @@ pub enum LineContent {
     Kubernetes {
         /// The requesting instance, by its own path of the API server.
         instance: u32,
-        asked: KubernetesRequest,
+        action: KubernetesRequest,
         node: String,
         /// The pod: `NAMESPACE/NAME`.
         #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -96,7 +96,7 @@ pub enum LineContent {
     /// The provider answered with these values.
     Fetched {
         /// Path and query of the request.
-        asked: String,
+        request: String,
         /// Values by metric; empty if the answer is unreadable.
         values: BTreeMap<String, f64>,
     },

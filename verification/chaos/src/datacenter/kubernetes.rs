@@ -13,6 +13,7 @@ mod http;
 mod objects;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -26,6 +27,7 @@ use madako_judges::KubernetesRequest;
 use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 
+use self::watch::NodeHistory;
 use super::journal::{JournalError, Line, LineContent};
 use super::tap::AnswerTap;
 
@@ -59,7 +61,7 @@ impl Clock for LastChangeClock {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
-    pub(super) asked: KubernetesRequest,
+    pub(super) action: KubernetesRequest,
     pub(super) node: String,
     /// `NAMESPACE/NAME`.
     pub(super) pod: Option<String>,
@@ -83,6 +85,7 @@ pub(super) struct ApiServer {
     tap: Arc<AnswerTap>,
     /// Serializes each change with its line in the journal.
     turn: Arc<Mutex<()>>,
+    history: Arc<Mutex<NodeHistory>>,
 }
 
 impl ApiServer {
@@ -101,10 +104,12 @@ impl ApiServer {
             machines.iter().filter_map(|machine| machine.address()).for_each(|name| cluster.add_node(name));
             create_pods(cluster, u32::try_from(machines.len()).unwrap_or(u32::MAX));
         });
-        let server = Self { cluster, time, registry, tap, turn: Arc::default() };
+        let version = u64::try_from(to_microseconds(tap.journal.now())).unwrap_or_default();
+        let history = Arc::new(Mutex::new(NodeHistory::new(version)));
+        let server = Self { cluster, time, registry, tap, turn: Arc::default(), history };
         for line in journal {
-            if let LineContent::Kubernetes { asked, node, pod, .. } = &line.what {
-                let change = Change { asked: *asked, node: node.clone(), pod: pod.clone() };
+            if let LineContent::Kubernetes { action, node, pod, .. } = &line.what {
+                let change = Change { action: *action, node: node.clone(), pod: pod.clone() };
                 // A change that was refused then is refused again.
                 server.change_cluster_at(line.at, |cluster| apply_cluster_change(cluster, &change));
             }
@@ -124,9 +129,9 @@ impl ApiServer {
             let now = to_microseconds(server.tap.journal.now());
             let came = server.change_cluster_at(now, |cluster| apply_cluster_change(cluster, change));
             if came != ChangeOutcome::NotThere {
-                let Change { asked, node, pod } = change.clone();
+                let Change { action, node, pod } = change.clone();
                 let refused = matches!(came, ChangeOutcome::Refused(_));
-                let what = LineContent::Kubernetes { instance, asked, node, pod, refused };
+                let what = LineContent::Kubernetes { instance, action, node, pod, refused };
                 server.tap.journal.write_as_of(server.time.now(), what)?;
             }
             Ok(came)
@@ -173,7 +178,7 @@ fn create_pods(cluster: &mut Cluster, machines: u32) {
 fn apply_cluster_change(cluster: &mut Cluster, change: &Change) -> ChangeOutcome {
     let there = |done| if done { ChangeOutcome::Done } else { ChangeOutcome::NotThere };
     let pod = change.pod.as_deref().and_then(|name| find_pod(cluster, name)).map(|(_, pod)| pod.id);
-    match (change.asked, pod) {
+    match (change.action, pod) {
         (KubernetesRequest::Cordon, _) => there(cluster.set_cordon(&change.node, true)),
         (KubernetesRequest::Uncordon, _) => there(cluster.set_cordon(&change.node, false)),
         (_, None) => ChangeOutcome::NotThere,

@@ -61,7 +61,7 @@ pub(super) struct AnswerTap {
 struct TapState {
     chance: Option<ChaCha8Rng>,
     /// The machines in the last recorded answer, so that an equal answer is not repeated in the journal.
-    told: BTreeMap<RegistryQuestion, Vec<MachineReport>>,
+    last_reports: BTreeMap<RegistryQuestion, Vec<MachineReport>>,
 }
 
 impl AnswerTap {
@@ -95,10 +95,14 @@ impl AnswerTap {
             _ => registry::machines_in_answer(answer, now),
         };
         let mut state = self.lock_state();
-        if machines.as_ref().zip(state.told.get(&question)).is_some_and(|(new, told)| are_same(new, told)) {
+        if machines
+            .as_ref()
+            .zip(state.last_reports.get(&question))
+            .is_some_and(|(new, last_reports)| are_same(new, last_reports))
+        {
             machines = None;
         } else if let Some(machines) = &machines {
-            state.told.insert(question, machines.clone());
+            state.last_reports.insert(question, machines.clone());
         }
         self.journal.write(LineContent::Polled { question, machines, spoilt }).map(drop)
     }
@@ -106,14 +110,14 @@ impl AnswerTap {
     /// Records the provider's answer before the service gets it.
     fn note_fetch(
         &self,
-        asked: String,
+        request: String,
         answer: &Value,
         spoilt: Option<CorruptAnswer>,
     ) -> Result<(), JournalError> {
         let readable = spoilt.is_none_or(CorruptAnswer::is_list);
         let series = answer.pointer(LISTS[1]).and_then(Value::as_array).filter(|_| readable);
         let values = series.into_iter().flatten().filter_map(metric_value).collect();
-        self.journal.write(LineContent::Fetched { asked, values }).map(drop)
+        self.journal.write(LineContent::Fetched { request, values }).map(drop)
     }
 
     // No panic happens under the lock.
@@ -135,13 +139,20 @@ fn metric_value(series: &Value) -> Option<(String, f64)> {
     Some((name.to_owned(), series.pointer("/value/1")?.as_str()?.parse().ok()?))
 }
 
+/// The mark of an answer without an end, which passes as it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Streamed;
+
 pub(super) fn tap_router(server: Router, tap: &Arc<AnswerTap>) -> Router {
     server.layer(from_fn_with_state(Arc::clone(tap), record_and_corrupt))
 }
 
 async fn record_and_corrupt(State(tap): State<Arc<AnswerTap>>, request: Request, next: Next) -> Response {
-    let asked = request.uri().to_string();
+    let request_uri = request.uri().to_string();
     let (mut head, body) = next.run(request).await.into_parts();
+    if head.extensions.get::<Streamed>().is_some() {
+        return Response::from_parts(head, body);
+    }
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     let body = match to_bytes(body, MAX_ANSWER).await {
         Ok(body) => body,
@@ -158,12 +169,12 @@ async fn record_and_corrupt(State(tap): State<Arc<AnswerTap>>, request: Request,
             answer.to_string().into()
         }
     };
-    let told = match head.extensions.get::<RegistryQuestion>() {
+    let noted = match head.extensions.get::<RegistryQuestion>() {
         Some(question) => tap.note_poll(*question, &answer, spoilt),
-        None if has_values => tap.note_fetch(asked, &answer, spoilt),
+        None if has_values => tap.note_fetch(request_uri, &answer, spoilt),
         None => Ok(()),
     };
-    if let Err(error) = told {
+    if let Err(error) = noted {
         // An answer that is not recorded must not reach the service.
         tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
         return failed("the journal cannot be written".to_owned());

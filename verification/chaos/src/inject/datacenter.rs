@@ -69,7 +69,7 @@ impl Injector {
         }
         for (target, dark) in &self.dark {
             let gone = *dark > 0;
-            if self.told.get(target).copied().unwrap_or_default() == gone {
+            if self.sent_states.get(target).copied().unwrap_or_default() == gone {
                 continue;
             }
             match target {
@@ -86,7 +86,7 @@ impl Injector {
                     send_control_request(registry.control, "/state", &stated).await?;
                 }
             }
-            self.told.insert(target.clone(), gone);
+            self.sent_states.insert(target.clone(), gone);
         }
         Ok(())
     }
@@ -109,6 +109,6 @@ async fn send_control_request(
     if answer.status.is_success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&answer.body).into_owned();
-    Err(impossible_fault(format_args!("the control API said {}: {said}", answer.status)))
+    let body = String::from_utf8_lossy(&answer.body).into_owned();
+    Err(impossible_fault(format_args!("the control API said {}: {body}", answer.status)))
 }

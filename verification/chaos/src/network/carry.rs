@@ -22,7 +22,7 @@ pub(super) enum CopyEnd {
 }
 
 /// Carries bytes both ways until the connection ends.
-pub(super) async fn carry_both_ways(
+pub(super) async fn relay_both_ways(
     client: &mut TcpStream,
     server: &mut TcpStream,
     view: &LinkView,
@@ -34,8 +34,8 @@ pub(super) async fn carry_both_ways(
     let resets = view.current_faults().resets;
     let both = async {
         tokio::try_join!(
-            carry_one_way(from_client, to_server, view, there),
-            carry_one_way(from_server, to_client, view, back),
+            relay_one_way(from_client, to_server, view, there),
+            relay_one_way(from_server, to_client, view, back),
         )
     };
     tokio::select! {
@@ -48,7 +48,7 @@ pub(super) async fn carry_both_ways(
 /// A piece with its arrival time; an empty piece is the end of the stream.
 type DelayedPiece = (Instant, Vec<u8>);
 
-async fn carry_one_way(
+async fn relay_one_way(
     from: ReadHalf<'_>,
     to: WriteHalf<'_>,
     view: &LinkView,

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::carry::{CopyEnd, carry_both_ways};
+use super::carry::{CopyEnd, relay_both_ways};
 use super::{LinkView, MAX_CONNECTIONS, Network, Node};
 
 /// Pause after a failed accept.
@@ -116,7 +116,7 @@ async fn serve(
     let Ok(mut server) = server else { return CopyEnd::Reset };
     // Small requests must not wait for each other (Nagle); the next read notices a socket that is gone.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let end = carry_both_ways(client, &mut server, view, chances).await;
+    let end = relay_both_ways(client, &mut server, view, chances).await;
     if end == CopyEnd::Reset {
         let _ = server.set_zero_linger();
     }

@@ -272,7 +272,7 @@ async fn reserve_block(hub: &NetworkNamespace) -> Result<AddressBlock, Namespace
             ["ip", "link", "add", "name", &device, "type", "veth", "peer", "name", "root", "netns", &path];
         match tool::run("a device that leads to the namespaces", &words, "").await {
             Ok(_) => return Ok(block),
-            Err(ToolError::Failed { said, .. }) if said.contains("File exists") => {}
+            Err(ToolError::Failed { output, .. }) if output.contains("File exists") => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -41,8 +41,8 @@ impl NetworkNamespace {
                     return file.map_err(start);
                 }
             }
-            let said = tool::shorten_errors(&tool::read_output(child.stderr.take()).await);
-            Err(ToolError::Failed { what: what.clone(), program: words.join(" "), said })
+            let output = tool::shorten_errors(&tool::read_output(child.stderr.take()).await);
+            Err(ToolError::Failed { what: what.clone(), program: words.join(" "), output })
         };
         let late = |_| ToolError::Late { what: what.clone(), program: words.join(" ") };
         let file = timeout(WITHIN, made).await.map_err(late)??;
@@ -81,12 +81,12 @@ impl NetworkNamespace {
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let file = self.file.try_clone()?;
-        let (tell, told) = oneshot::channel();
+        let (tell, answer) = oneshot::channel();
         std::thread::spawn(move || {
             let entered = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network));
             // The receiver is gone if the run has ended.
             let _ = tell.send(entered.map_err(io::Error::from).and_then(|()| work()));
         });
-        told.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
+        answer.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
     }
 }

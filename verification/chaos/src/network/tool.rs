@@ -1,6 +1,6 @@
 //! Runs the machine's programs for networks: `ip`, `nft`, `nsenter` and `unshare`.
 //!
-//! Guarantees: each ends within [`WITHIN`] or is killed. At most [`MAX_SAID`] bytes of its output are kept. An error
+//! Guarantees: each ends within [`WITHIN`] or is killed. At most [`MAX_OUTPUT`] bytes of its output are kept. An error
 //! has the attempted action, the namespace, and the program's own words.
 
 use std::env;
@@ -16,9 +16,9 @@ use tokio::time::timeout;
 /// Time limit of one program: they take milliseconds, on a busy machine some seconds.
 pub(super) const WITHIN: Duration = Duration::from_secs(30);
 /// Bytes of output: the counters of all nodes are some kilobytes.
-const MAX_SAID: u64 = 64 * 1024;
+const MAX_OUTPUT: u64 = 64 * 1024;
 /// Bytes of error output in a message.
-const MAX_TOLD: usize = 500;
+const MAX_SHOWN: usize = 500;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
@@ -35,13 +35,13 @@ pub enum ToolError {
         what: String,
         program: String,
     },
-    #[error("{what}: the program {program} failed and printed: {said}")]
+    #[error("{what}: the program {program} failed and printed: {output}")]
     Failed {
         /// The attempted action.
         what: String,
         program: String,
         /// Its error output, or its exit status.
-        said: String,
+        output: String,
     },
 }
 
@@ -71,8 +71,8 @@ pub(super) async fn run(what: &str, words: &[&str], input: &str) -> Result<Strin
     if status.success() {
         return Ok(out);
     }
-    let said = if complaints.trim().is_empty() { status.to_string() } else { shorten_errors(&complaints) };
-    Err(ToolError::Failed { what: what(), program: program(), said })
+    let output = if complaints.trim().is_empty() { status.to_string() } else { shorten_errors(&complaints) };
+    Err(ToolError::Failed { what: what(), program: program(), output })
 }
 
 /// A command that ends with this process and prints English.
@@ -83,20 +83,20 @@ pub(super) fn tool_command(words: &[&str]) -> Command {
     command
 }
 
-/// The output, at most [`MAX_SAID`] bytes: then the pipe is closed, which ends the program.
+/// The output, at most [`MAX_OUTPUT`] bytes: then the pipe is closed, which ends the program.
 pub(super) async fn read_output(from: Option<impl AsyncRead + Unpin>) -> String {
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     if let Some(from) = from {
         // Output before an error is kept.
-        let _ = from.take(MAX_SAID).read_to_end(&mut said).await;
+        let _ = from.take(MAX_OUTPUT).read_to_end(&mut output).await;
     }
-    String::from_utf8_lossy(&said).into_owned()
+    String::from_utf8_lossy(&output).into_owned()
 }
 
-/// Error output on one line, at most [`MAX_TOLD`] bytes.
+/// Error output on one line, at most [`MAX_SHOWN`] bytes.
 pub(super) fn shorten_errors(complaints: &str) -> String {
     let lines = complaints.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.collect::<Vec<_>>().join("; ").chars().take(MAX_TOLD).collect()
+    lines.collect::<Vec<_>>().join("; ").chars().take(MAX_SHOWN).collect()
 }
 
 #[cfg(test)]
@@ -124,6 +124,6 @@ mod tests {
     #[test]
     fn problems_are_joined_into_one_line() {
         assert_eq!(shorten_errors(" Error: no\n\n  add rule\n"), "Error: no; add rule");
-        assert_eq!(shorten_errors(&"x".repeat(2 * MAX_TOLD)).len(), MAX_TOLD);
+        assert_eq!(shorten_errors(&"x".repeat(2 * MAX_SHOWN)).len(), MAX_SHOWN);
     }
 }

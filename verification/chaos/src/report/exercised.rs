@@ -12,6 +12,7 @@ use crate::check::Verdicts;
 use crate::check::api::{API_WATCHES, LISTS};
 use crate::check::registry::REGISTRY;
 use crate::check::watches::WATCHES;
+use crate::drill;
 use crate::world::ZONES;
 
 /// Number of requests from which clients of a kind are bound to have made the rarest sort. If one request in six is of
@@ -32,13 +33,17 @@ const AT_AN_INTERVAL_WHERE_PLACED: [Promise; 1] = [Promise::MetricRounds];
 /// Promises that each repair exercises: its machine's health is checked, and a command begins or the repair succeeds.
 const OF_REPAIRS: [Promise; 3] = [Promise::HealthChecks, Promise::FreshHealth, Promise::HealthySucceeds];
 
+/// Promises that each drill exercises. Its other promises need a leader without faults at the right moment.
+const OF_DRILLS: [Promise; 2] = [Promise::IntegrationDisabled, Promise::AllConditions];
+
 /// The checks that a run of a scenario must exercise.
 fn expected_checks(scenario: &Scenario, length: Span) -> Vec<&'static str> {
     let world = scenario.world;
     let many = |kind| {
         let clients = scenario.clients.iter().find(|client| client.kind == kind);
-        let asked = clients.map_or(0.0, |client| client.rate.per_second() * length.duration().as_secs_f64());
-        asked >= ENOUGH
+        let expected =
+            clients.map_or(0.0, |client| client.rate.per_second() * length.duration().as_secs_f64());
+        expected >= ENOUGH
     };
     let mut expected: Vec<&str> =
         ALWAYS.iter().map(|id| id.name()).chain([GATE, HISTORY, PROCESSES, REGISTRY]).collect();
@@ -63,6 +68,9 @@ fn expected_checks(scenario: &Scenario, length: Span) -> Vec<&'static str> {
         // Every sixth write of these clients adds an entry to the repair queue.
         expected.extend([Id::I7.name(), Id::I8.name(), Id::I9.name(), Id::I10.name(), WATCHES]);
         expected.extend(OF_REPAIRS.iter().map(|promise| promise.name()));
+    }
+    if drill::is_held(scenario, length) {
+        expected.extend(OF_DRILLS.iter().map(|promise| promise.name()));
     }
     expected
 }
@@ -129,6 +137,15 @@ mod tests {
         let placed = scenario("name: a\nclients: [{kind: placement, rate: 2}]\n");
         let of_clients = |seconds| all(&placed, seconds).contains(&"api-watches".to_owned());
         assert_eq!([of_clients(59), of_clients(60)], [false, true]);
+    }
+
+    #[test]
+    fn a_run_with_a_drill_exercises_what_the_drill_causes() {
+        let held = scenario(
+            "name: a\nclients: [{kind: etcd-watch, rate: 1}, {kind: placement, rate: 1}, {kind: registry, rate: 1}]\n",
+        );
+        let of_drill = |seconds| all(&held, seconds).contains(&"integration-disabled".to_owned());
+        assert_eq!([of_drill(119), of_drill(120)], [false, true]);
     }
 
     #[test]

@@ -30,13 +30,13 @@ pub struct FaultEffect {
 }
 
 /// In the order of the beginnings.
-pub(super) fn effects_of_faults(seen: &Observations, calls: &[&Call]) -> Vec<FaultEffect> {
-    let count = seen.schedule.injections.len();
-    (0..count).filter_map(|injection| effect_of_strike(seen, calls, injection)).collect()
+pub(super) fn effects_of_faults(observations: &Observations, calls: &[&Call]) -> Vec<FaultEffect> {
+    let count = observations.schedule.injections.len();
+    (0..count).filter_map(|injection| effect_of_strike(observations, calls, injection)).collect()
 }
 
-fn effect_of_strike(seen: &Observations, calls: &[&Call], wanted: usize) -> Option<FaultEffect> {
-    let mut of_it = seen.events.iter().filter_map(|(at, event)| match event {
+fn effect_of_strike(observations: &Observations, calls: &[&Call], wanted: usize) -> Option<FaultEffect> {
+    let mut of_it = observations.events.iter().filter_map(|(at, event)| match event {
         Event::Fault { injection, what, change, on, dropped, why } if *injection == wanted => {
             Some((*at, what, *change, on, *dropped, why))
         }
@@ -55,7 +55,7 @@ fn effect_of_strike(seen: &Observations, calls: &[&Call], wanted: usize) -> Opti
     let until = wrote.unwrap_or(over).max(over);
     let failed = |call: &&&Call| call.has_failed() && call.returned >= begins && call.called <= until;
     // Other clients record the time of a failure, not its duration.
-    let others = seen.events.iter().filter(|(at, event)| {
+    let others = observations.events.iter().filter(|(at, event)| {
         !matches!(event, Event::Call(_)) && super::is_failure(event) && (begins..=until).contains(at)
     });
     // A fault that began may be impossible to end.
@@ -64,13 +64,14 @@ fn effect_of_strike(seen: &Observations, calls: &[&Call], wanted: usize) -> Opti
     Some(FaultEffect {
         what: what.clone(),
         on: on.clone(),
-        begins: seconds_between(seen.began, begins),
-        ends: ends.map(|ends| seconds_between(seen.began, ends)),
+        begins: seconds_between(observations.began, begins),
+        ends: ends.map(|ends| seconds_between(observations.began, ends)),
         dropped_packets: dropped_packets.flatten(),
-        leader_changes: leader_changes(seen, begins, until),
-        refused_writes: count_refused(seen, until).saturating_sub(count_refused(seen, begins)),
+        leader_changes: leader_changes(observations, begins, until),
+        refused_writes: count_refused(observations, until)
+            .saturating_sub(count_refused(observations, begins)),
         failed_client_calls: (calls.iter().filter(failed).count() + others.count()) as u64,
-        led_after: times_of_elections(seen)
+        led_after: times_of_elections(observations)
             .into_iter()
             .find(|at| (begins..=until).contains(at))
             .map(|at| seconds_between(begins, at)),
@@ -80,11 +81,11 @@ fn effect_of_strike(seen: &Observations, calls: &[&Call], wanted: usize) -> Opti
 }
 
 /// Elections of an instance that did not lead before; the first election does not count.
-fn times_of_elections(seen: &Observations) -> Vec<Micros> {
+fn times_of_elections(observations: &Observations) -> Vec<Micros> {
     let mut last: Option<Option<u32>> = None;
     let mut elections = Vec::new();
-    for (at, epoch) in seen.leading.iter().filter_map(|(at, epoch)| Some((*at, (*epoch)?))) {
-        let instance = seen.epochs.get(&epoch).copied();
+    for (at, epoch) in observations.leading.iter().filter_map(|(at, epoch)| Some((*at, (*epoch)?))) {
+        let instance = observations.epochs.get(&epoch).copied();
         // An epoch too short for the instance to report it counts as another instance.
         if last.is_some_and(|last| last.is_none() || last != instance) {
             elections.push(at);
@@ -95,12 +96,12 @@ fn times_of_elections(seen: &Observations) -> Vec<Micros> {
 }
 
 /// Elections within a span.
-pub(super) fn leader_changes(seen: &Observations, from: Micros, until: Micros) -> u64 {
-    times_of_elections(seen).into_iter().filter(|at| (from..=until).contains(at)).count() as u64
+pub(super) fn leader_changes(observations: &Observations, from: Micros, until: Micros) -> u64 {
+    times_of_elections(observations).into_iter().filter(|at| (from..=until).contains(at)).count() as u64
 }
 
-fn count_refused(seen: &Observations, until: Micros) -> u64 {
-    let counts = seen.events.iter().filter_map(|(at, event)| match event {
+fn count_refused(observations: &Observations, until: Micros) -> u64 {
+    let counts = observations.events.iter().filter_map(|(at, event)| match event {
         Event::Refused { writes } if *at <= until => Some(*writes),
         _ => None,
     });

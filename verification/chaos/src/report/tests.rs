@@ -60,7 +60,7 @@ fn revisions(all: Vec<Vec<Change>>) -> Vec<Revision> {
 
 fn call(at: Micros, op: ObjectOperation, value: Option<u64>, revision: Option<i64>) -> (Micros, Event) {
     let end =
-        RequestEnd::Answered { status: 200, said: CallResult::Done { value, deleting: false }, revision };
+        RequestEnd::Answered { status: 200, result: CallResult::Done { value, deleting: false }, revision };
     let object = OBJECT.to_owned();
     (
         at,
@@ -78,7 +78,7 @@ fn call(at: Micros, op: ObjectOperation, value: Option<u64>, revision: Option<i6
 }
 
 /// A leader commits a cluster; a client creates, reads and changes an application; then all is calm.
-fn seen() -> Observations {
+fn observed() -> Observations {
     let constraints = Constraints { control_plane_count: 1, minimum_workers: 1, ..Constraints::default() };
     let all = vec![
         vec![put("/cke/leader//b", "host", LEASE)],
@@ -112,7 +112,7 @@ fn seen() -> Observations {
         refused: 0,
         gate: BTreeMap::new(),
         answered: RegistryAnswers { lists: vec![(0, BTreeSet::from(answered))], oldest: 1_000 },
-        asked: RegistryRequests { answers: 1, changes: Vec::new() },
+        registry_requests: RegistryRequests { answers: 1, changes: Vec::new() },
         looked: ProcessChecks { times: 5, ..ProcessChecks::default() },
         acts: Vec::new(),
         kubernetes: Vec::new(),
@@ -131,8 +131,8 @@ fn told(seen: Observations) -> (Outcome, Vec<String>) {
     let passed = report.outcome == Outcome::Passed;
     assert_eq!(report.reason_of_outcome().is_empty(), passed, "{:?}", report.reason_of_outcome());
     assert_eq!(report.to_string().starts_with("# told: passed\n"), passed, "{report}");
-    let told: Value = serde_json::to_value(&report).unwrap();
-    assert_eq!(told["outcome"] == "passed", passed, "{told}");
+    let document: Value = serde_json::to_value(&report).unwrap();
+    assert_eq!(document["outcome"] == "passed", passed, "{document}");
     let broken = report.verdicts.0.iter().filter(|(_, verdict)| verdict.broken > 0);
     (report.outcome, broken.map(|(name, _)| name.clone()).collect())
 }
@@ -143,19 +143,19 @@ fn failed(broken: &str) -> (Outcome, Vec<String>) {
 
 #[test]
 fn an_unaltered_history_passes_the_checks() {
-    assert_eq!(told(seen()), (Outcome::Passed, Vec::new()));
+    assert_eq!(told(observed()), (Outcome::Passed, Vec::new()));
 }
 
 #[test]
 fn a_run_with_an_answer_that_is_not_linearizable_does_not_pass() {
-    let mut doctored = seen();
+    let mut doctored = observed();
     *doctored.events.last_mut().unwrap() = call(83, ObjectOperation::Read, Some(1), Some(7));
     assert_eq!(told(doctored), failed("linearizable"));
 }
 
 #[test]
 fn a_run_that_loses_an_acknowledged_write_does_not_pass() {
-    let mut doctored = seen();
+    let mut doctored = observed();
     doctored.revisions.last_mut().unwrap().changes.clear();
     assert_eq!(told(doctored), failed("I9"));
 }
@@ -164,7 +164,7 @@ fn a_run_that_loses_an_acknowledged_write_does_not_pass() {
 fn a_run_with_a_write_of_a_second_leader_does_not_pass() {
     // A second instance is a candidate during the first one's term, and writes without having been elected.
     let doctored = |epoch| {
-        let mut doctored = seen();
+        let mut doctored = observed();
         let mut all: Vec<Vec<Change>> =
             doctored.revisions.into_iter().map(|revision| revision.changes).collect();
         all.push(vec![put("/cke/leader//c", "other", LEASE + 1)]);
@@ -182,12 +182,12 @@ fn watch_with_a_value_that_never_existed_fails() {
     let item =
         |value| -> Value { serde_json::from_slice(application(value).value.as_deref().unwrap()).unwrap() };
     let watched = |value| {
-        let mut doctored = seen();
-        let listed = |asked, value| {
-            (asked, Event::Listed { follower, asked, answer: json!({"items": [item(value)]}) })
+        let mut doctored = observed();
+        let listed = |requested_at, value| {
+            (requested_at, Event::Listed { follower, requested_at, answer: json!({"items": [item(value)]}) })
         };
         doctored.events.extend([
-            (74, Event::Opened { follower, instance: 1, asked: 74 }),
+            (74, Event::Opened { follower, instance: 1, requested_at: 74 }),
             listed(75, 1),
             (82, Event::WatchLine { follower, line: json!({"type": "MODIFIED", "object": item(value)}) }),
             listed(85, 2),
@@ -201,7 +201,7 @@ fn watch_with_a_value_that_never_existed_fails() {
 
 #[test]
 fn required_check_without_cases_fails() {
-    let mut idle = seen();
+    let mut idle = observed();
     idle.length = Span::from_seconds(120);
     let report = make_report(idle);
     assert_eq!(report.outcome, Outcome::Failed);
@@ -210,30 +210,30 @@ fn required_check_without_cases_fails() {
     let line = "- lists had nothing to judge, which this scenario is bound to give it\n";
     assert!(report.to_string().contains(line), "{report}");
     // A run of ten seconds may miss it by chance.
-    assert_eq!(make_report(seen()).not_exercised, Vec::<String>::new());
+    assert_eq!(make_report(observed()).not_exercised, Vec::<String>::new());
 }
 
 #[test]
 fn a_run_with_a_process_that_ended_by_itself_does_not_pass() {
-    let mut doctored = seen();
+    let mut doctored = observed();
     doctored.looked.ended.insert("instance-1 ended by itself: exit status: 101".to_owned());
     assert_eq!(told(doctored), failed("processes"));
 }
 
 #[test]
 fn a_run_in_which_the_service_changes_the_registry_does_not_pass() {
-    let mut doctored = seen();
-    doctored.asked.changes.push("POST /graphql mutation".to_owned());
+    let mut doctored = observed();
+    doctored.registry_requests.changes.push("POST /graphql mutation".to_owned());
     assert_eq!(told(doctored), failed("registry"));
 }
 
 #[test]
 fn refused_or_empty_read_prevents_a_pass() {
-    for said in [CallResult::Refused, CallResult::Done { value: None, deleting: false }] {
-        let mut doctored = seen();
+    for result in [CallResult::Refused, CallResult::Done { value: None, deleting: false }] {
+        let mut doctored = observed();
         let Some((_, Event::Call(call))) = doctored.events.last_mut() else { panic!("it is a call") };
-        call.end = RequestEnd::Answered { status: 400, said, revision: None };
-        assert_eq!(told(doctored), failed("linearizable"), "{said:?}");
+        call.end = RequestEnd::Answered { status: 400, result, revision: None };
+        assert_eq!(told(doctored), failed("linearizable"), "{result:?}");
     }
 }
 
@@ -245,16 +245,16 @@ fn fault(at: Micros, change: &'static str, dropped: Option<u64>, why: Option<&st
 
 /// A history with the two events of a fault.
 fn with_fault(told: [(Micros, Event); 2]) -> Observations {
-    let mut seen = seen();
-    seen.schedule.injections.push(madako_faults::Injection {
+    let mut observed = observed();
+    observed.schedule.injections.push(madako_faults::Injection {
         fault: 0,
         act: madako_faults::Act::Cut,
         target: madako_faults::Target::Store(1),
         begins: Span::from_seconds(1),
         ends: Some(Span::from_seconds(2)),
     });
-    seen.events.extend(told);
-    seen
+    observed.events.extend(told);
+    observed
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl fmt::Display for Report {
         for exemption in Exemption::ALL {
             let used = self.exemptions.get(exemption.name()).copied().unwrap_or_default();
             let [lasted, longest] = exemption.format_durations(used);
-            let (name, most, why) = (exemption.name(), exemption.max_per_hour(), exemption.why());
+            let (name, most, why) = (exemption.name(), exemption.max_per_hour(), exemption.reason());
             writeln!(f, "| {name} | {} | {most} | {lasted} | {longest} | {why} |", used.uses)?;
         }
         writeln!(f, "\n## Counted\n\n| What | Times |\n|---|---|")?;

@@ -61,19 +61,19 @@ impl TimelineDrawing {
     }
 }
 
-pub(super) fn draw_timeline(seen: &Observations, calls: &[&Call]) -> String {
-    let last = seen.revisions.iter().map(|revision| revision.at);
-    let to = last.chain([seen.ended]).max().unwrap_or(seen.ended).max(seen.began + 1);
-    let mut picture = TimelineDrawing { svg: String::new(), from: seen.began, to, lanes: 0 };
+pub(super) fn draw_timeline(observations: &Observations, calls: &[&Call]) -> String {
+    let last = observations.revisions.iter().map(|revision| revision.at);
+    let to = last.chain([observations.ended]).max().unwrap_or(observations.ended).max(observations.began + 1);
+    let mut picture = TimelineDrawing { svg: String::new(), from: observations.began, to, lanes: 0 };
     for tick in 0..=TICKS {
         let at = picture.from + (picture.to - picture.from) * tick / TICKS;
         let x = picture.x_of_time(at);
         let seconds = (at - picture.from) / 1_000_000;
         let _ = writeln!(picture.svg, "<text x=\"{x:.0}\" y=\"14\" fill=\"#666\">{seconds} s</text>");
     }
-    draw_leaders(&mut picture, seen);
-    for (injection, one) in seen.schedule.injections.iter().enumerate().take(MOST_FAULTS) {
-        let times: Vec<Micros> = seen
+    draw_leaders(&mut picture, observations);
+    for (injection, one) in observations.schedule.injections.iter().enumerate().take(MOST_FAULTS) {
+        let times: Vec<Micros> = observations
             .events
             .iter()
             .filter(|(_, event)| matches!(event, Event::Fault { injection: of, .. } if *of == injection))
@@ -82,7 +82,7 @@ pub(super) fn draw_timeline(seen: &Observations, calls: &[&Call]) -> String {
         let Some(first) = times.first() else { continue };
         let name = format!("{} {}", one.act, one.target);
         picture.draw_lane(&name);
-        let skipped = seen.skipped.contains_key(&injection);
+        let skipped = observations.skipped.contains_key(&injection);
         let color = if skipped { "#bbb" } else { "#d9822b" };
         picture.draw_bar(*first, times.last().copied().unwrap_or(*first), color, &name);
     }
@@ -95,11 +95,11 @@ pub(super) fn draw_timeline(seen: &Observations, calls: &[&Call]) -> String {
         picture.draw_bar(call.returned, call.returned, "#0d8050", &call.object);
     }
     picture.draw_lane("commits of the leader");
-    for revision in seen.revisions.iter().filter(|revision| is_commit(revision)) {
+    for revision in observations.revisions.iter().filter(|revision| is_commit(revision)) {
         picture.draw_bar(revision.at, revision.at, "#106ba3", &format!("revision {}", revision.revision));
     }
     picture.draw_lane("nodes cordoned");
-    for (node, from, until) in cordon_spans(&seen.kubernetes) {
+    for (node, from, until) in cordon_spans(&observations.kubernetes) {
         picture.draw_bar(from, until.unwrap_or(to), "#7157d9", node);
     }
     let height = picture.y_of_lane() + LANE + 8.0;
@@ -110,14 +110,14 @@ pub(super) fn draw_timeline(seen: &Observations, calls: &[&Call]) -> String {
     )
 }
 
-fn draw_leaders(picture: &mut TimelineDrawing, seen: &Observations) {
-    for instance in 1..=seen.scenario.world.instances {
+fn draw_leaders(picture: &mut TimelineDrawing, observations: &Observations) {
+    for instance in 1..=observations.scenario.world.instances {
         picture.draw_lane(&format!("instance={instance} leads"));
-        for (index, (at, epoch)) in seen.leading.iter().enumerate() {
-            let Some(epoch) = epoch.filter(|epoch| seen.epochs.get(epoch) == Some(&instance)) else {
+        for (index, (at, epoch)) in observations.leading.iter().enumerate() {
+            let Some(epoch) = epoch.filter(|epoch| observations.epochs.get(epoch) == Some(&instance)) else {
                 continue;
             };
-            let until = seen.leading.get(index + 1).map_or(picture.to, |(at, _)| *at);
+            let until = observations.leading.get(index + 1).map_or(picture.to, |(at, _)| *at);
             if until >= picture.from {
                 picture.draw_bar(*at, until, "#4a7fb5", &format!("epoch {epoch}"));
             }

@@ -47,7 +47,9 @@ impl RunCourse<'_> {
                 if now >= calm_at + to_microseconds(QUIET) {
                     calm_at = calm_at.max(self.time_of_last_effect(world)?);
                 }
-                if now >= calm_at + to_microseconds(QUIET) {
+                let is_repairing =
+                    injector.observer().has_repair_under_way(self.unix + Duration::from_micros(now));
+                if now >= calm_at + to_microseconds(QUIET) && !is_repairing {
                     return Ok(Some(Span::from_millis((calm_at - ended) / 1_000)));
                 }
             }
@@ -75,12 +77,12 @@ impl RunCourse<'_> {
         let ends = Instant::now() + CAUGHT_UP_WITHIN;
         let (mut missed, mut stored) = (Vec::new(), BTreeMap::new());
         for (member, endpoint) in world.member_endpoints() {
-            let asked = async {
+            let answers = async {
                 let mut client = Client::connect([endpoint], None).await?;
                 let answer = client.get("none", None).await?;
                 Ok(answer.header().map_or(0, ResponseHeader::revision))
             };
-            let why = match timeout_at(ends, asked).await {
+            let why = match timeout_at(ends, answers).await {
                 Ok(Ok(revision)) => {
                     stored.insert(member, revision);
                     continue;

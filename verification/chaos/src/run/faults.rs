@@ -33,18 +33,18 @@ impl RunCourse<'_> {
             let Some(wakes) = [due, glance].into_iter().flatten().min() else { return player.skipped() };
             sleep_until(wakes).await;
             while let Some(attempt) = player.next_scheduled(began.elapsed()) {
-                processes.make(&mut player, attempt).await;
+                processes.make_attempt(&mut player, attempt).await;
             }
             if glance == Some(wakes) {
                 for attempt in player.overdue_attempts(began.elapsed()) {
-                    processes.make(&mut player, attempt).await;
+                    processes.make_attempt(&mut player, attempt).await;
                 }
             }
         }
     }
 
-    fn tell_fault(&self, FaultAttempt { number, injection, .. }: &FaultAttempt<'_>, told: FaultChange) {
-        let FaultChange { at, change, on, dropped, why } = told;
+    fn note_fault(&self, FaultAttempt { number, injection, .. }: &FaultAttempt<'_>, outcome: FaultChange) {
+        let FaultChange { at, change, on, dropped, why } = outcome;
         let what = format!("{} {}", injection.act, injection.target);
         let on_whom = on.as_deref().filter(|on| *on != injection.target.to_string());
         (self.tell)(&format!(
@@ -64,11 +64,11 @@ struct Processes<'a> {
 }
 
 impl Processes<'_> {
-    async fn make(&mut self, player: &mut Player<'_>, attempt: FaultAttempt<'_>) {
+    async fn make_attempt(&mut self, player: &mut Player<'_>, attempt: FaultAttempt<'_>) {
         let fault = (attempt.number, attempt.injection);
         let outcome = self.injector.inject(self.world, fault, attempt.begins).await;
-        if let Some(told) = player.take_outcome(&attempt, outcome) {
-            self.course.tell_fault(&attempt, told);
+        if let Some(outcome) = player.take_outcome(&attempt, outcome) {
+            self.course.note_fault(&attempt, outcome);
         }
     }
 }

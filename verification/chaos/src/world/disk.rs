@@ -30,8 +30,8 @@ impl Disk {
         if output.status.success() {
             return Ok(Self { at: at.to_owned() });
         }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(format!("no small disk can be mounted here: {said}"))
+        let output = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(format!("no small disk can be mounted here: {output}"))
     }
 
     /// Fills the disk.

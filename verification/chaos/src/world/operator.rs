@@ -79,8 +79,8 @@ async fn run_madako(madako: &Path, config: &Path, args: &[&str]) -> Result<(), W
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(WorldError::Command { args: words(), said })
+    let output = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(WorldError::Command { args: words(), output })
 }
 
 /// Sends a request that must succeed; retries while no instance leads yet.
@@ -91,6 +91,6 @@ async fn send_to_api(at: SocketAddr, method: &Method, path: &str, body: &Value) 
     if answer.status.is_success() {
         return Ok(answer.json());
     }
-    let said = String::from_utf8_lossy(&answer.body).into_owned();
-    Err(WorldError::Refused(what, answer.status.as_u16(), said))
+    let body = String::from_utf8_lossy(&answer.body).into_owned();
+    Err(WorldError::Refused(what, answer.status.as_u16(), body))
 }

@@ -30,6 +30,22 @@ fn nothing_is_planned_while_the_integration_is_disabled() {
     });
 }
 
+/// A poll that may have been sent before the integration was disabled.
+#[test]
+fn a_poll_that_a_fault_held_back_is_excused_where_faults_hold_requests_back() {
+    let uses = |holds_back| {
+        let mut tape = Tape::new();
+        tape.oracle = Oracle::new(PromiseTerms { holds_back, ..TERMS });
+        tape.put(&[("leader//1", json!(LEADER))]);
+        tape.tell(Fact::Troubled { place: FaultPlace::Registry, clock: false, begins: true });
+        tape.later(10).put(&[(keys::SABAKAN_DISABLED, json!(true))]);
+        tape.later(100).tell(Fact::Troubled { place: FaultPlace::Registry, clock: false, begins: false });
+        tape.poll(RegistryQuestion::Machines);
+        (tape.of(Promise::IntegrationDisabled).1, tape.used(Exemption::HeldBack).uses)
+    };
+    assert_eq!([uses(true), uses(false)], [(0, 1), (1, 0)]);
+}
+
 #[test]
 fn a_changed_template_is_applied() {
     judges(Promise::TemplateApplied, |tape, spoiled| {

@@ -23,6 +23,7 @@ impl Tape {
             effect: effect(1),
             healthy_for: seconds(healthy_for),
             others: others.collect(),
+            is_ready: false,
         };
         self.later(1).tell(Fact::Component(ended));
     }
@@ -43,6 +44,30 @@ fn a_healthy_api_server_ends_only_while_the_others_are_healthy() {
     judges(Promise::ApiKept, |tape, spoiled| {
         let all = [(2, None), (3, None)];
         tape.end_server(if spoiled { &all[..1] } else { &all });
+    });
+}
+
+#[test]
+fn an_api_server_ends_only_out_of_its_endpoints() {
+    judges(Promise::EndpointsWithdrawn, |tape, is_spoiled| {
+        let ended = |other: Option<u64>, healthy_for: u64, is_ready: bool| ComponentFact::ApiServerEnded {
+            effect: effect(1),
+            healthy_for: seconds(healthy_for),
+            others: [(address(2), other.map(seconds))].into(),
+            is_ready,
+        };
+        // It is the only one, or the decision may have found it not healthy.
+        tape.tell(Fact::Component(ended(Some(600), 3600, true)));
+        tape.tell(Fact::Component(ended(None, 10, true)));
+        tape.tell(Fact::Component(ended(None, 3600, is_spoiled)));
+    });
+}
+
+#[test]
+fn an_api_server_becomes_ready_after_it_served() {
+    judges(Promise::ServedBeforeReady, |tape, is_spoiled| {
+        let ready = ComponentFact::ServerReady { address: address(1), has_served: !is_spoiled };
+        tape.tell(Fact::Component(ready));
     });
 }
 

@@ -20,14 +20,14 @@ fn a_pod_is_deleted_after_its_eviction_was_refused() {
 
 #[test]
 fn a_request_of_a_drain_needs_an_entry_that_drains() {
-    for asked in [Cordon, Evict, Delete] {
+    for action in [Cordon, Evict, Delete] {
         judges(Promise::DrainRequests, |tape, spoiled| {
             tape.write_entry(0, "processing", 0, "draining");
-            tape.later(20).kubernetes(asked, NODE, None, false);
+            tape.later(20).kubernetes(action, NODE, None, false);
             tape.write_entry(0, "processing", 0, "watching");
-            tape.later(2).kubernetes(asked, NODE, None, false);
+            tape.later(2).kubernetes(action, NODE, None, false);
             if spoiled {
-                tape.later(2).kubernetes(asked, NODE, None, false);
+                tape.later(2).kubernetes(action, NODE, None, false);
             }
             tape.later(20).write_entry(1, "queued", 0, "waiting");
         });
@@ -49,7 +49,7 @@ fn a_request_that_was_held_back_counts_from_its_earliest_start() {
     tape.later(60).write_entry(0, "processing", 0, "watching");
     let sent = tape.at;
     tape.later(30);
-    tape.tell(Fact::Kubernetes { asked: Evict, node: NODE.to_owned(), pod: None, refused: false, sent });
+    tape.tell(Fact::Kubernetes { action: Evict, node: NODE.to_owned(), pod: None, refused: false, sent });
     tape.later(10).write_entry(1, "queued", 0, "waiting");
     tape.keeps(Promise::DrainRequests);
     let used = tape.oracle.exemptions().list_uses().into_iter().find(|(it, _)| *it == Exemption::HeldBack);
@@ -154,6 +154,25 @@ fn a_drain_begins_again_after_its_back_off() {
         tape.later(if spoiled { 299 } else { 300 });
         entry(tape, "draining", if spoiled { 429 } else { 430 }, Some((1, 1)));
     });
+}
+
+#[test]
+fn a_node_has_one_drain_at_a_time() {
+    for index in [3, -1] {
+        judges(Promise::OneDrain, |tape, spoiled| {
+            let put = |tape: &mut Tape, status: &str| {
+                let entry = json!({"index": index.to_string(), "node": NODE, "status": status});
+                tape.put(&[(&keys::reboot(index), entry)]);
+            };
+            put(tape, "draining");
+            if !spoiled {
+                put(tape, "rebooting");
+            }
+            tape.later(20).write_entry(0, "processing", 0, "draining");
+            // The entry is written again.
+            tape.later(20).write_entry(0, "processing", 0, "draining");
+        });
+    }
 }
 
 /// A tape on which these nodes do not answer, and then the reboot of node 9 begins.

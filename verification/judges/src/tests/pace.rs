@@ -59,7 +59,7 @@ fn each_metric_is_fetched_once_a_metrics_round() {
 
 #[test]
 fn the_health_of_a_machine_is_checked_once_an_interval() {
-    let asked = |pauses: &[u64]| {
+    let ask = |pauses: &[u64]| {
         let mut tape = Tape::new();
         tape.write_entry(0, "queued", 0, "waiting");
         for pause in pauses {
@@ -67,9 +67,9 @@ fn the_health_of_a_machine_is_checked_once_an_interval() {
         }
         tape
     };
-    asked(&[60; 8]).keeps(Promise::HealthChecks);
-    asked(&[60, 60, 100, 60]).breaks(Promise::HealthChecks);
-    assert!(asked(&[10; 40]).of(Promise::HealthChecks).1 > 0, "too often");
+    ask(&[60; 8]).keeps(Promise::HealthChecks);
+    ask(&[60, 60, 100, 60]).breaks(Promise::HealthChecks);
+    assert!(ask(&[10; 40]).of(Promise::HealthChecks).1 > 0, "too often");
 }
 
 #[test]

@@ -40,6 +40,22 @@ fn enabled_queue_continues() {
     });
 }
 
+/// The next action of the entry may be a drain.
+#[test]
+fn an_enabled_queue_may_wait_for_kubernetes() {
+    let overdue = |place: FaultPlace| {
+        let mut tape = Tape::new();
+        tape.put(&[(keys::REPAIRS_DISABLED, json!(true))]);
+        tape.write_entry(0, "queued", 0, "waiting");
+        minutes(&mut tape, 4, &[0]);
+        tape.put(&[(keys::REPAIRS_DISABLED, json!(false))]);
+        tape.tell(Fact::Troubled { place, clock: false, begins: true });
+        minutes(&mut tape, 4, &[0]);
+        tape.of(Promise::QueueResumes).1
+    };
+    assert_eq!([FaultPlace::Kubernetes, FaultPlace::Providers].map(overdue), [0, 1]);
+}
+
 #[test]
 fn no_report_becomes_an_entry_while_auto_repair_is_disabled() {
     judges(Promise::AutoRepairDisabled, |tape, spoiled| {

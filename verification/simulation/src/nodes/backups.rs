@@ -72,14 +72,14 @@ impl EtcdBackups for LinkedBackups {
         self.run_while_connected("proof", self.inner.prove(permits, addresses, directory, backup)).await
     }
 
-    async fn rotate(
+    async fn remove_older_backups(
         &self,
         permit: &Permit,
         directory: &Path,
         keep: usize,
         spared: Option<&str>,
     ) -> Result<Vec<String>, BackupError> {
-        self.inner.rotate(permit, directory, keep, spared).await
+        self.inner.remove_older_backups(permit, directory, keep, spared).await
     }
 }
 

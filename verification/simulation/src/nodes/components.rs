@@ -11,6 +11,7 @@ use madako_domain::deprecated_api::DeprecatedApi;
 use madako_protocol::components::Components;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::permit::Permit;
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::EffectObserver;
@@ -62,6 +63,16 @@ impl Components for LinkedComponents {
         self.exchange(format!("lease of {component}"), self.inner.leader(component, servers)).await
     }
 
+    async fn restarted_containers(
+        &self,
+        servers: &[String],
+        node: &str,
+        since: OffsetDateTime,
+    ) -> Result<Vec<String>, KubernetesError> {
+        let what = format!("restarted containers on node {node}");
+        self.exchange(what, self.inner.restarted_containers(servers, node, since)).await
+    }
+
     async fn add_taints(
         &self,
         permit: &Permit,
@@ -92,11 +103,11 @@ mod tests {
         let inner = SimulatedNodes::new(1).components_port();
         let components = LinkedComponents { inner, link: link.clone(), witness: EffectObserver::default() };
         let why = |error: KubernetesError| error.to_string();
-        let asked = components.read_node_objects(&[]).await.map_err(why);
-        assert!(asked.unwrap_err().contains("no answer"), "the node does not exist");
+        let requested = components.read_node_objects(&[]).await.map_err(why);
+        assert!(requested.unwrap_err().contains("no answer"), "the node does not exist");
         link.set(Mode::Cut);
-        let asked = components.check(Component::Kubelet, "a").await.map_err(why);
-        assert!(!asked.unwrap_err().contains("no answer"), "the link refuses");
+        let requested = components.check(Component::Kubelet, "a").await.map_err(why);
+        assert!(!requested.unwrap_err().contains("no answer"), "the link refuses");
         link.set(Mode::Stalled);
         let began = tokio::time::Instant::now();
         components.check(Component::Kubelet, "a").await.unwrap_err();

@@ -206,8 +206,8 @@ impl EtcdCluster for LinkedEtcd {
     }
 
     async fn revisions(&self, addresses: &[String]) -> BTreeMap<String, i64> {
-        let asked = async { Ok(self.inner.revisions(addresses).await) };
-        self.exchange("revisions", asked).await.unwrap_or_default()
+        let revisions = async { Ok(self.inner.revisions(addresses).await) };
+        self.exchange("revisions", revisions).await.unwrap_or_default()
     }
 
     async fn add_learner(
@@ -288,8 +288,8 @@ mod tests {
         assert!(matches!(removed, Err(EtcdError::Unavailable { .. })), "{removed:?}");
         link.set(Mode::Stalled);
         let began = Instant::now();
-        let asked = etcd.status(&["10.0.0.1".to_owned()]).await;
-        assert!(matches!(asked, Err(EtcdError::Unavailable { .. })), "{asked:?}");
+        let status = etcd.status(&["10.0.0.1".to_owned()]).await;
+        assert!(matches!(status, Err(EtcdError::Unavailable { .. })), "{status:?}");
         assert_eq!(began.elapsed(), REQUEST_DEADLINE);
     }
 }

@@ -23,7 +23,7 @@ use crate::world::{MAX_MOVES, PREFIX, RESCHEDULE_AFTER};
 
 /// Maximum delay before the scheduler observes a change over slow and lossy links. Until then it may decide by the
 /// former state, so that an application leaves a cluster that seems online for a better one.
-const HEARD_WITHIN: Duration = Exemption::Unheard.longest().expect("a change is unheard for a time");
+const HEARD_WITHIN: Duration = Exemption::Unheard.longest_use().expect("a change is unheard for a time");
 
 impl JudgedPlacement {
     /// Checks a written application: its binding is permitted, and its decision is in the same transaction.
@@ -63,7 +63,7 @@ impl JudgedPlacement {
             );
             return;
         };
-        self.seen.bindings += 1;
+        self.counts.bindings += 1;
         let Some(target) = self.stored_object(&to) else {
             self.record_violation(
                 Id::I11,
@@ -130,9 +130,11 @@ impl JudgedPlacement {
         former: &ObjectKey,
         (now, why): (Duration, Option<Move>),
     ) {
-        self.seen.moves += 1;
+        self.counts.moves += 1;
         let key = &after.key;
-        let (Some(was), Some(is)) = (Application::of(&before.object), Application::of(&after.object)) else {
+        let (Some(was), Some(is)) =
+            (Application::from_object(&before.object), Application::from_object(&after.object))
+        else {
             return;
         };
         let Some(at) = is.status.scheduled.as_ref().map(Timestamp::instant) else {
@@ -142,8 +144,8 @@ impl JudgedPlacement {
         self.moves.push((at, now));
         // By the clocks of the deciding leaders and by the world's time: after a jump of a clock, moves only seem
         // close; over a slow link to the store, moves that were decided apart arrive close together.
-        let close = |(other, seen): &&(OffsetDateTime, Duration)| {
-            *other <= at && *other + RESCHEDULE_AFTER > at && *seen + RESCHEDULE_AFTER > now
+        let close = |(other, observed_at): &&(OffsetDateTime, Duration)| {
+            *other <= at && *other + RESCHEDULE_AFTER > at && *observed_at + RESCHEDULE_AFTER > now
         };
         let within = self.moves.iter().filter(close).count();
         let part = self.most_applications * MAX_MOVES.percent / 100;
@@ -159,7 +161,7 @@ impl JudgedPlacement {
             self.record_violation(Id::I5, revision, format_args!("{key} moved, though it must not"));
         }
         let Some(left) = self.stored_object(former) else { return };
-        let Some(cluster) = Cluster::of(&left.object) else { return };
+        let Some(cluster) = Cluster::from_object(&left.object) else { return };
         if cluster.metadata.deleted.is_some() {
             return;
         }

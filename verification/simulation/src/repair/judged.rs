@@ -44,7 +44,7 @@ pub(super) struct JudgedRepairs {
     pub(super) acknowledged: BTreeMap<i64, i64>,
     /// Number of entries that each revision added, whether the service or a user wrote it.
     pub(super) added: BTreeMap<i64, u64>,
-    pub(super) seen: RepairCounts,
+    pub(super) counts: RepairCounts,
     /// Epoch and number of runs of each record.
     pub(super) runs: BTreeMap<i64, (i64, u32)>,
     /// Record of each step, by the entry's number and create revision: one revision may add several entries.
@@ -148,18 +148,18 @@ impl JudgedRepairs {
         }
         found.extend(requests::find_violations(&self.entries, &changes));
         self.added.insert(revision, requests::count_added(&self.entries, &changes));
-        self.seen.held += requests::count_new_holds(&self.entries, &changes);
+        self.counts.held += requests::count_new_holds(&self.entries, &changes);
         for (key, entry) in changes {
             clustered |= key == keys::CLUSTER;
             let before = self.entries.get(&key);
             let is_entry = key.starts_with(keys::REPAIRS);
             let of_queue = [keys::RECORDS, keys::REPAIR_KEPT, keys::REBOOTS, keys::UPGRADE_DRAINS];
             touched |= is_entry || of_queue.iter().any(|prefix| key.starts_with(prefix));
-            self.seen.collected +=
+            self.counts.collected +=
                 u64::from(key.starts_with(keys::RECORDS) && before.is_some() && entry.is_none());
             let restarted = |entry: &Entry| key.starts_with(keys::RECORDS) && is_restart(entry);
             let is_new = !before.is_some_and(restarted) && entry.as_ref().is_some_and(restarted);
-            self.seen.restarted += u64::from(is_new);
+            self.counts.restarted += u64::from(is_new);
             let read = |entry: &Entry| serde_json::from_slice::<RepairQueueEntry>(&entry.value).ok();
             match (before, &entry) {
                 (Some(before), None) if is_entry && !read(before).is_some_and(|before| before.deleted) => {
@@ -197,23 +197,23 @@ impl JudgedRepairs {
                 };
                 if before.is_some_and(|before| drains(&before.value)) && !drains(&item.value) {
                     let step_status = &item.value.step_status;
-                    self.seen.drained += u64::from(*step_status == RepairStepStatus::Watching);
-                    self.seen.drains_given_up += u64::from(*step_status == RepairStepStatus::Waiting);
+                    self.counts.drained += u64::from(*step_status == RepairStepStatus::Watching);
+                    self.counts.drains_given_up += u64::from(*step_status == RepairStepStatus::Waiting);
                 }
                 let was = self.queue.entries.get(index).map(|item| &item.value.status);
                 if was != Some(&item.value.status) && !self.users.contains(&revision) {
-                    self.seen.succeeded += u64::from(item.value.status == RepairStatus::Succeeded);
-                    self.seen.failed += u64::from(item.value.status == RepairStatus::Failed);
+                    self.counts.succeeded += u64::from(item.value.status == RepairStatus::Succeeded);
+                    self.counts.failed += u64::from(item.value.status == RepairStatus::Failed);
                 }
             }
-            self.seen.beside_reboots += u64::from(has_repair_waiting_for_reboot(&after, cluster));
+            self.counts.beside_reboots += u64::from(has_repair_waiting_for_reboot(&after, cluster));
             for (id, item) in &self.queue.records.unfinished {
                 let gone = !after.records.unfinished.contains_key(id);
                 let unknown = gone
                     && self.entries.get(&keys::record(*id)).is_some_and(|entry| {
                         String::from_utf8_lossy(&entry.value).contains("outcome unknown")
                     });
-                self.seen.unknown += u64::from(unknown && item.value.operation == "repair-execute");
+                self.counts.unknown += u64::from(unknown && item.value.operation == "repair-execute");
             }
             self.queue = after;
         }
@@ -256,7 +256,7 @@ impl JudgedRepairs {
         let (of, count) = self.runs.entry(*record).or_insert((epoch, 0));
         *count += 1;
         let again = *count > 1;
-        self.seen.retried += u64::from(again);
+        self.counts.retried += u64::from(again);
         if *of != epoch {
             found.push(about(&format!("record {record} was run in epoch {of} already")));
         }

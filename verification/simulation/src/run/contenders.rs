@@ -118,9 +118,9 @@ impl ConcurrentWriters {
             [self.next_instance(), self.next_instance(), self.next_instance(), self.next_instance()];
         let ask = |at: usize| self.put(&key, &path, dialers[at].clone(), &requests[at]);
         let answers = tokio::join!(ask(0), ask(1), ask(2), ask(3));
-        let told: BTreeMap<usize, Option<u16>> =
+        let answers: BTreeMap<usize, Option<u16>> =
             [answers.0, answers.1, answers.2, answers.3].into_iter().enumerate().collect();
-        format!("{key} at {version}, by four clients at once: {told:?}")
+        format!("{key} at {version}, by four clients at once: {answers:?}")
     }
 
     async fn put(

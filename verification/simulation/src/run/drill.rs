@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use madako_datacenter_sim::nodes::NodePlace;
 use madako_domain::keys;
 use madako_domain::machine::MachineState;
 use madako_faults::{Act, ClientKind, Scenario, Span};
 use madako_judges::Fact;
+use madako_judges::workload::conditional_transactions;
 use madako_protocol::feed::Task;
 
 use super::inject::Injector;
@@ -303,8 +303,8 @@ impl PromiseDrill<'_> {
     async fn count_members_in_sync(&self, nodes: &Nodes) -> Option<usize> {
         let cluster = self.injector.world.checker.current_cluster()?;
         let addresses: BTreeSet<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
-        let asked: Vec<String> = addresses.iter().cloned().collect();
-        let status = nodes.nodes.etcd_port().status(&asked).await.ok()?;
+        let members: Vec<String> = addresses.iter().cloned().collect();
+        let status = nodes.nodes.etcd_port().status(&members).await.ok()?;
         let members: BTreeSet<String> =
             status.voting().filter(|it| it.is_in_sync()).map(|it| it.address().into_owned()).collect();
         (members == addresses && status.members.len() == members.len()).then_some(members.len())
@@ -326,21 +326,12 @@ impl PromiseDrill<'_> {
     /// Sends transactions of which all conditions hold, or all but one.
     async fn write_large_transactions(&mut self) {
         let Ok(mut client) = self.injector.world.store.operator_client().await else { return };
-        let key = |name: &str| format!("{PREFIX}drill/{name}");
-        let absent = |name: &str| Compare::create_revision(key(name), CompareOp::Equal, 0);
-        let there = |name: &str| Compare::create_revision(key(name), CompareOp::Greater, 0);
-        let cases = [
-            (vec![absent("a"), absent("b")], true),
-            (vec![there("a"), there("b")], false),
-            (vec![there("a"), absent("b"), absent("a")], false),
-            (vec![absent("a"), there("a")], false),
-        ];
-        for (conditions, held) in cases {
-            let put = TxnOp::put(key("a"), "", None);
-            if let Ok(done) = client.txn(Txn::new().when(conditions).and_then([put])).await {
+        let prefix = format!("{PREFIX}drill/");
+        for (transaction, held) in conditional_transactions(&prefix) {
+            if let Ok(done) = client.txn(transaction).await {
                 self.injector.world.facts.report(&Fact::Transacted { held, written: done.succeeded() });
             }
         }
-        let _ = client.delete(key("a"), None).await;
+        let _ = client.delete(format!("{prefix}a"), None).await;
     }
 }

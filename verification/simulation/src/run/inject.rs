@@ -117,7 +117,7 @@ impl Injector {
     }
 
     /// Makes an attempt, and passes its outcome to the player.
-    pub(super) async fn make(&mut self, player: &mut Player<'_>, attempt: FaultAttempt<'_>) {
+    pub(super) async fn make_attempt(&mut self, player: &mut Player<'_>, attempt: FaultAttempt<'_>) {
         let FaultAttempt { number, injection, begins, .. } = attempt;
         let outcome = if !begins || self.try_to_begin(number, injection).await {
             Ok(InjectedFault { on: injection.target.to_string(), dropped: None })
@@ -127,8 +127,8 @@ impl Injector {
         if !begins {
             self.end_fault(number).await;
         }
-        if let Some(told) = player.take_outcome(&attempt, outcome) {
-            self.note_skipped(&attempt, told);
+        if let Some(outcome) = player.take_outcome(&attempt, outcome) {
+            self.note_skipped(&attempt, outcome);
         }
     }
 
@@ -136,9 +136,9 @@ impl Injector {
     pub(super) fn note_skipped(
         &mut self,
         FaultAttempt { number, injection, .. }: &FaultAttempt<'_>,
-        told: FaultChange,
+        change: FaultChange,
     ) {
-        let Some(why) = told.why else { return };
+        let Some(why) = change.why else { return };
         self.note(*number, format_args!("{} {}: {why}", injection.act, injection.target));
         let fault = format!("{} {} at {}", injection.act, injection.target, injection.begins);
         self.skipped.push(SkippedFault { injection: *number, fault, why });
@@ -192,7 +192,7 @@ impl Injector {
             Target::Store(_) => Endpoint::Store,
             Target::Registry => Endpoint::Registry,
             Target::Provider(name) => match &self.world.walk {
-                Some(walk) => walk.place(name)?,
+                Some(walk) => walk.endpoint_of(name)?,
                 None if name == PROVIDER => Endpoint::Provider,
                 None => return None,
             },
@@ -423,18 +423,18 @@ impl Injector {
     pub(super) async fn attempt_and_restart(&mut self, player: &mut Player<'_>, now: Duration) {
         self.judge_leaders();
         for attempt in player.overdue_attempts(now) {
-            self.make(player, attempt).await;
+            self.make_attempt(player, attempt).await;
         }
         self.move_panic().await;
         self.restart_ended_instances().await;
         self.roll_out(now).await;
         if let Some(failure) = self.world.store.failure_reason() {
-            let told = format!("failed: {failure}");
-            self.world.history.note("store", &told);
+            let text = format!("failed: {failure}");
+            self.world.history.note("store", &text);
             // Only a full disk may make the store fail for good.
             self.failed_while_full |= self.full > 0;
             if self.full == 0 {
-                self.world.unplanted.lock().unwrap().push(format!("the store {told}"));
+                self.world.unplanted.lock().unwrap().push(format!("the store {text}"));
             }
             self.world.store.kill();
         }
@@ -443,7 +443,7 @@ impl Injector {
         {
             self.start_store().await;
         }
-        self.world.prometheus.wander_a_little(&mut self.chance);
+        self.world.prometheus.change_values_sometimes(&mut self.chance);
     }
 
     /// Restarts instances that ended by themselves, as a service manager does.
@@ -457,9 +457,9 @@ impl Injector {
             let ended =
                 tokio::time::timeout(Duration::ZERO, self.running[name].instance.wait_for_end()).await;
             if let Ok(why) = ended {
-                let told = format!("ended by itself: {why:?}");
-                self.world.history.note(name, &told);
-                self.world.unplanted.lock().unwrap().push(format!("{name} {told}"));
+                let text = format!("ended by itself: {why:?}");
+                self.world.history.note(name, &text);
+                self.world.unplanted.lock().unwrap().push(format!("{name} {text}"));
                 self.running.remove(name);
                 self.world.network.forget(Endpoint::Instance(crate::world::instance_number(name)));
                 if up(name, self) {

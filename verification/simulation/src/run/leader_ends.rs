@@ -124,7 +124,7 @@ async fn kill_leader(injector: &mut Injector) {
     let mut player = Player::new(&schedule, AWAY, PATIENCE);
     for at in [begins, AWAY] {
         if let Some(attempt) = player.next_scheduled(at.duration()) {
-            injector.make(&mut player, attempt).await;
+            injector.make_attempt(&mut player, attempt).await;
         }
         if at == begins {
             tokio::time::sleep(AWAY.duration()).await;

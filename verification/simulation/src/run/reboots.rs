@@ -4,14 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use etcd_client::{Compare, CompareOp, Error, GetOptions, Txn, TxnOp};
-use madako_datacenter_sim::nodes::{NodeFault, NodePlace};
+use etcd_client::{Error, GetOptions, Txn, TxnOp};
+use madako_datacenter_sim::nodes::{NodeFault, NodePlace, SimulatedNodes};
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::record::Record;
 use madako_domain::repair::change::MAX_RECORDS;
 use madako_domain::store::Entry;
+use madako_judges::workload::{GuardedPuts, ReadKey};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use time::OffsetDateTime;
@@ -24,7 +25,7 @@ use crate::history::History;
 use crate::queue_user::QueueUser;
 use crate::repair::{RepairJudge, entry_of};
 use crate::store_process::StoreProcess;
-use crate::world::{PREFIX, World};
+use crate::world::{CommandHosts, PREFIX, World};
 
 /// Number of old records of CKE: more than Madako keeps, by more than one.
 const LEFT: usize = MAX_RECORDS + 50;
@@ -75,10 +76,8 @@ const UNTIL_CANCELS: u64 = 40;
 const FULL: usize = 6;
 
 /// Lets a rebooted machine be away until it has booted: from the network of the nodes and from Kubernetes.
-pub(super) fn reboot_machines(world: &World) {
-    let Some(hosts) = &world.hosts else { return };
-    let (kubernetes, nodes) =
-        (hosts.kubernetes.clone(), world.nodes.as_ref().map(|nodes| nodes.nodes.clone()));
+pub fn reboot_machines(hosts: &CommandHosts, nodes: Option<SimulatedNodes>) {
+    let kubernetes = hosts.kubernetes.clone();
     hosts.host.watch_reboots(Arc::new(move |address, boot| {
         let (kubernetes, nodes, address) = (kubernetes.clone(), nodes.clone(), address.to_owned());
         tokio::spawn(async move {
@@ -182,8 +181,8 @@ impl RebootClients {
         let reboot = entries.iter().find(|(_, _, entry)| under_way(entry) && is_control_plane(&entry.node));
         // Once for each reboot: a boot may hang for long.
         if reboot.is_some_and(|(key, ..)| self.asked_beside.insert(key.clone())) {
-            let asked = self.queue.add_control_plane().await?;
-            return Ok(format!("a control plane node reboots; {asked}"));
+            let request = self.queue.add_control_plane().await?;
+            return Ok(format!("a control plane node reboots; {request}"));
         }
         match self.chance.random_range(0..12_u32) {
             0 => {
@@ -209,16 +208,14 @@ impl RebootClients {
             return Ok("finds no node".to_owned());
         }
         let node = nodes[self.chance.random_range(0..nodes.len())];
-        let (index, revision) = read_number(stored, keys::REBOOTS_WRITE_INDEX, 0);
-        let entry = RebootQueueEntry { index, ..RebootQueueEntry::new(node) };
-        let entry = serde_json::to_vec(&entry).expect("an entry is JSON");
-        let unchanged =
-            Compare::mod_revision(absolute_key(keys::REBOOTS_WRITE_INDEX), CompareOp::Equal, revision);
-        let puts = [
-            TxnOp::put(absolute_key(keys::REBOOTS_WRITE_INDEX), (index + 1).to_string(), None),
-            TxnOp::put(absolute_key(&keys::reboot(index)), entry, None),
-        ];
-        let done = self.write(Txn::new().when([unchanged]).and_then(puts)).await?;
+        let counter = keys::REBOOTS_WRITE_INDEX;
+        let counter = ReadKey::of_entry(&absolute_key(counter), stored.get(counter));
+        let entry = |index| RebootQueueEntry { index, ..RebootQueueEntry::new(node) };
+        let added = counter.take_number(0, |index| {
+            Some((absolute_key(&keys::reboot(index)), serde_json::to_vec(&entry(index)).ok()?))
+        });
+        let (_, writes) = added.expect("the counter has a number, and an entry is JSON");
+        let done = self.write(writes.into()).await?;
         Ok(format!("asks for a reboot of {node}: {done}"))
     }
 
@@ -230,9 +227,7 @@ impl RebootClients {
         let (key, revision, entry) = &entries[self.chance.random_range(0..entries.len())];
         let cancelled = RebootQueueEntry { status: RebootStatus::Cancelled, ..entry.clone() };
         let value = serde_json::to_vec(&cancelled).expect("an entry is JSON");
-        let unchanged = Compare::mod_revision(absolute_key(key), CompareOp::Equal, *revision);
-        let put = TxnOp::put(absolute_key(key), value, None);
-        let done = self.write(Txn::new().when([unchanged]).and_then([put])).await?;
+        let done = self.write(GuardedPuts::replace(absolute_key(key), *revision, value).into()).await?;
         Ok(format!("cancels the reboot of {} ({}): {done}", entry.node, entry.status))
     }
 
@@ -272,13 +267,4 @@ fn decode_entries(stored: &Stored) -> Vec<(String, i64, RebootQueueEntry)> {
         Some((key.clone(), entry.mod_revision, serde_json::from_slice(&entry.value).ok()?))
     };
     below.filter_map(read).collect()
-}
-
-/// The number at a counter and its revision; `first` and 0 if the counter is absent.
-fn read_number(stored: &Stored, counter: &str, first: i64) -> (i64, i64) {
-    let known = stored.get(counter).and_then(|entry| {
-        let number = std::str::from_utf8(&entry.value).ok()?.parse().ok()?;
-        Some((number, entry.mod_revision))
-    });
-    known.unwrap_or((first, 0))
 }

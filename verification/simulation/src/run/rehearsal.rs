@@ -281,7 +281,7 @@ impl RehearsalParameters<'_> {
         };
         let held = observer.remaining_obstacles(injector.find_leader());
         // Taken before the instances stop, because their last writes do not count.
-        let seen = observer.collect_observations();
+        let observed = observer.collect_observations();
         let counts = *injector.world.counts.lock().unwrap();
         let skipped = std::mem::take(&mut injector.skipped);
         let injected = injector.injected;
@@ -297,14 +297,14 @@ impl RehearsalParameters<'_> {
         Ok(Rehearsal {
             schedule,
             skipped,
-            plans: seen.plans,
-            repairs: seen.repairs.into_values().collect(),
-            placements: seen.placements,
-            waits: (seen.waits, seen.more_waits),
+            plans: observed.plans,
+            repairs: observed.repairs.into_values().collect(),
+            placements: observed.placements,
+            waits: (observed.waits, observed.more_waits),
             held,
             invariants: verdicts_by_invariant(&history.judgement_counts(), violations),
             calm,
-            last_change: seen.last_change,
+            last_change: observed.last_change,
             counts: Counts {
                 leader_changes: counts.leader_changes,
                 commits: counts.commits,

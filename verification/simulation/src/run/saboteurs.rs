@@ -99,7 +99,7 @@ impl Saboteurs {
         Ok(match self.chance.random_range(0..12_u32) {
             0 | 1 => self.spoil_api_server(length),
             2 => self.forbid_evictions(length),
-            3 | 4 => self.stick_pods(length),
+            3 | 4 => self.hang_pods(length),
             5 => self.hang_random_kubelet(length),
             6..=8 => self.spoil_registry(length),
             9 => self.make_machine_flap(length),
@@ -125,9 +125,9 @@ impl Saboteurs {
         let fault = OF_API_SERVER[self.chance.random_range(0..OF_API_SERVER.len())].clone();
         let switch = self.drains.kubernetes.faults().clone();
         switch.set(fault.clone());
-        let told = format!("Kubernetes: {fault:?} for {length:?}");
+        let text = format!("Kubernetes: {fault:?} for {length:?}");
         self.undo_after(length, move || switch.clear(&fault));
-        told
+        text
     }
 
     fn forbid_evictions(&mut self, length: Duration) -> String {
@@ -137,7 +137,7 @@ impl Saboteurs {
         format!("a disruption budget allows no eviction for {length:?}")
     }
 
-    fn stick_pods(&mut self, length: Duration) -> String {
+    fn hang_pods(&mut self, length: Duration) -> String {
         let pods = self.drains.kubernetes.with_cluster(|kubernetes| kubernetes.pods());
         let ends = pods.iter().filter(|(_, pod)| {
             unfinished_drain(std::slice::from_ref(pod), None, DrainPurpose::Repair).is_some()
@@ -159,27 +159,27 @@ impl Saboteurs {
         let Some(node) = self.pick_random(&nodes).map(|node| node.name.clone()) else {
             return "finds no node".to_owned();
         };
-        let told = format!("the kubelet of {node} hangs for {length:?}");
+        let text = format!("the kubelet of {node} hangs for {length:?}");
         let kubernetes = self.drains.kubernetes.clone();
         kubernetes.with_cluster(|kubernetes| kubernetes.set_ready(&node, false));
         self.undo_after(length, move || {
             kubernetes.with_cluster(|kubernetes| kubernetes.set_ready(&node, true))
         });
-        told
+        text
     }
 
     fn spoil_registry(&mut self, length: Duration) -> String {
         let fault = OF_REGISTRY[self.chance.random_range(0..OF_REGISTRY.len())].clone();
         let clock = matches!(fault, Fault::ClockSet(_));
         let (switch, facts) = (self.registry.faults().clone(), self.facts.clone());
-        let told = format!("the registry: {fault:?} for {length:?}");
+        let text = format!("the registry: {fault:?} for {length:?}");
         facts.report(&Fact::Troubled { place: FaultPlace::Registry, clock, begins: true });
         switch.set(fault.clone());
         self.undo_after(length, move || {
             switch.clear(&fault);
             facts.report(&Fact::Troubled { place: FaultPlace::Registry, clock, begins: false });
         });
-        told
+        text
     }
 
     fn make_machine_flap(&mut self, length: Duration) -> String {
@@ -188,7 +188,7 @@ impl Saboteurs {
             .filter_map(|_| self.pick_random(&machines))
             .map(|machine| machine.spec.serial.clone())
             .collect();
-        let told = format!("{serials:?} flap for {length:?}");
+        let text = format!("{serials:?} flap for {length:?}");
         let (registry, mut stop, until) = (self.registry.clone(), self.stop.clone(), Instant::now() + length);
         tokio::spawn(async move {
             let set = |state| {
@@ -202,7 +202,7 @@ impl Saboteurs {
                 }
             }
         });
-        told
+        text
     }
 
     /// Deletes all resources of placement, and sometimes its owner, in etcd, without the API.

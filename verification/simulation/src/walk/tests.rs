@@ -91,8 +91,8 @@ async fn fixed_metrics_stay_and_unknown_metrics_take_the_middle_of_their_range()
 #[tokio::test(start_paused = true)]
 async fn each_provider_fails_by_itself() {
     let site = site(1, 0.0);
-    let Some(place @ Endpoint::ProviderOf(number)) = site.walk.place("one") else { panic!() };
-    assert_eq!(site.walk.place("three"), None);
+    let Some(place @ Endpoint::ProviderOf(number)) = site.walk.endpoint_of("one") else { panic!() };
+    assert_eq!(site.walk.endpoint_of("three"), None);
     site.network.change(place, |condition| condition.down += 1);
     assert!(matches!(site.asked("one", "walks").await, Err(FetchError::Unreachable { .. })));
     assert!(site.asked("two", "unknown").await.is_ok());

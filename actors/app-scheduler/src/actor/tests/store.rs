@@ -165,7 +165,7 @@ impl Objects for FakeStore {
         unreachable!("the scheduler follows everything")
     }
 
-    fn unread(&self, _: &ObjectKey) -> Option<UnreadResource> {
+    fn unread_resource(&self, _: &ObjectKey) -> Option<UnreadResource> {
         None
     }
 

@@ -101,7 +101,7 @@ impl World {
 
     pub(super) fn get<T: Resource>(&self, name: &str) -> Option<T> {
         let key = ObjectKey::new(T::KIND, Some(NAMESPACE), name);
-        Some(T::of(&self.store.lock().objects.get(&key)?.object)?.clone())
+        Some(T::from_object(&self.store.lock().objects.get(&key)?.object)?.clone())
     }
 
     pub(super) fn bound(&self, name: &str) -> Option<String> {

@@ -82,19 +82,19 @@ fn unlooked() -> NodeTaints {
     NodeTaints {
         feeds: Some([idle(), idle()]),
         known: BTreeMap::new(),
-        seen: None,
+        last_success: None,
         polled: false,
         reported: None,
     }
 }
 
-fn answer(seen: Instant, nodes: &[(&str, &str)]) -> TaintsPoll {
+fn answer(started: Instant, nodes: &[(&str, &str)]) -> TaintsPoll {
     let known = nodes.iter().map(|(name, key)| ((*name).to_owned(), taints(key)));
-    TaintsPoll { result: Ok(known.collect()), seen }
+    TaintsPoll { result: Ok(known.collect()), started }
 }
 
-fn failure(seen: Instant) -> TaintsPoll {
-    TaintsPoll { result: Err("no".to_owned()), seen }
+fn failure(started: Instant) -> TaintsPoll {
+    TaintsPoll { result: Err("no".to_owned()), started }
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,6 +170,7 @@ async fn first_failure_of_the_taint_query_allows_plans_without_taints() {
     assert!(changed && !known.is_awaiting_first_poll() && known.known().is_empty());
     assert!(matches!(event, Some(Event::TaintsUnknown { age: None, .. })), "{event:?}");
     // Without an API server no answer is awaited.
-    let none = NodeTaints { feeds: None, known: BTreeMap::new(), seen: None, polled: false, reported: None };
+    let none =
+        NodeTaints { feeds: None, known: BTreeMap::new(), last_success: None, polled: false, reported: None };
     assert!(!none.is_awaiting_first_poll());
 }

@@ -1,4 +1,4 @@
-//! Random data centers and their events.
+//! Generates random data centers and their events, for property tests of the planner.
 
 use madako_domain::machine::{Machine, MachineLabel, MachineState};
 use madako_domain::plan::{Plan, PlanError};

@@ -222,7 +222,7 @@ impl Objects for FakeObjects {
         (1, Vec::new())
     }
 
-    fn unread(&self, _: &ObjectKey) -> Option<UnreadResource> {
+    fn unread_resource(&self, _: &ObjectKey) -> Option<UnreadResource> {
         None
     }
 

@@ -19,7 +19,7 @@ use madako_protocol::event::{Event, EventSink};
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::ports::Clock;
 use madako_protocol::store::{CampaignEvent, CampaignOptions};
-use madako_protocol::{gate, latest};
+use madako_protocol::{latest, leader};
 use ractor::{Actor, ActorRef};
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -229,7 +229,7 @@ impl Led {
             events: Arc::clone(&events) as Arc<dyn EventSink>,
             state,
             reign: Arc::new(Reign(reign_sender)),
-            placement: Some(PlacementGate {
+            placement: Some(PlacementAccess {
                 root: Arc::new(root.clone()),
                 objects: Arc::new(FakeObjects::default()),
                 prefix: "/a/".into(),
@@ -248,7 +248,7 @@ impl Led {
 
     async fn commit(&self) -> Result<Committed, CommitError> {
         let epoch = self.reign.borrow().unwrap_or_default();
-        gate::commit(&self.name, epoch, Mutation::Placement(Box::new(moves()))).await
+        leader::commit(&self.name, epoch, Mutation::Placement(Box::new(moves()))).await
     }
 
     fn events(&self) -> Vec<String> {

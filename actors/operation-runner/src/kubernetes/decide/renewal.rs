@@ -147,7 +147,7 @@ impl<'a> Pass<'a> {
     /// clock is behind the authority's has a start that seems to be earlier.
     fn serves_earlier_certificate(&self, node: &Node, validity: Validity) -> bool {
         let Some(kubelet) = self.component_status(Component::Kubelet, node) else { return false };
-        let known = self.input.status.versions.of(Component::Kubelet, &node.address).cloned();
+        let known = self.input.status.versions.version_on(Component::Kubelet, &node.address).cloned();
         let version = known.or_else(|| KubernetesVersion::guess_from_image(&kubelet.container.image));
         let started = kubelet.container.started_at;
         !rereads_serving_certificate(version.as_ref())

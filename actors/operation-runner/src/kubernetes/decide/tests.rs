@@ -76,7 +76,7 @@ impl Fleet {
             let components = components.map(|it| (it, fleet.running(it, &node))).collect();
             fleet.status.nodes.insert(
                 node.address,
-                KubernetesNode { reachable: true, components, certificates: BTreeMap::new() },
+                KubernetesNode { reachable: true, components, ..KubernetesNode::default() },
             );
         }
         fleet
@@ -309,6 +309,24 @@ fn an_unhealthy_outdated_api_server_comes_first_and_waits_for_nothing() {
     let rows =
         ["kube-apiserver-restart: 10.0.0.2", "held kube-apiserver-restart one-by-one: 10.0.0.1 10.0.0.3"];
     assert_eq!(fleet.rows(), rows);
+}
+
+/// Under the load of a fleet with one API server less, another one may miss a health check.
+#[test]
+fn an_argument_that_keeps_an_api_server_from_serving_reaches_no_other_one() {
+    let mut fleet = Fleet::new(3, 0);
+    fleet.outdate(Component::ApiServer);
+    let image = ImageName::Kubernetes.default_image();
+    image.clone_into(&mut fleet.of(A, Component::ApiServer).container.image);
+    for address in [A, B] {
+        fleet.of(address, Component::ApiServer).health = Some(Err("silence".to_owned()));
+    }
+    let held = "held kube-apiserver-restart api-servers-unhealthy: 10.0.0.2 10.0.0.3";
+    assert_eq!(fleet.rows(), [held]);
+    fleet.of(A, Component::ApiServer).container.running = false;
+    assert_eq!(fleet.rows(), ["kube-apiserver-restart: 10.0.0.1", held]);
+    fleet.backing_off.insert(A.to_owned());
+    assert_eq!(fleet.rows(), ["held kube-apiserver-restart backing-off: 10.0.0.1", held]);
 }
 
 #[test]

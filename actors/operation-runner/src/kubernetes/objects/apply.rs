@@ -157,7 +157,7 @@ impl FailedApply {
 
     /// The failure, if it was that of the same wanted content.
     #[must_use]
-    pub fn of(found: Option<&Self>, wanted: impl FnOnce() -> String) -> Option<&Self> {
+    pub fn for_content(found: Option<&Self>, wanted: impl FnOnce() -> String) -> Option<&Self> {
         let found = found?;
         (found.wanted == wanted()).then_some(found)
     }
@@ -275,7 +275,7 @@ pub fn due_resources(wanted: &[WantedResource], view: &ApplyView<'_>) -> Vec<Due
             // It may be as wanted: only a read object is known to differ.
             Some(FoundObject::Unread(_)) | None => continue,
         };
-        let failed = FailedApply::of(view.failed.get(key), || fingerprint(&resource.manifest));
+        let failed = FailedApply::for_content(view.failed.get(key), || fingerprint(&resource.manifest));
         let few = key.kind == "Deployment" && !view.enough_ready;
         let held = if let Some(versions) = view.versions {
             Some(versions.clone())

@@ -265,13 +265,13 @@ pub fn resources(input: &ObjectsInput<'_>) -> (Vec<WantedResource>, Vec<DueResou
 
 /// The reason why the versions of the API servers forbid each apply. A single API server may have any version.
 fn versions_reason(input: &ObjectsInput<'_>) -> Option<ResourceReason> {
-    let told = &input.answers.versions;
-    let versions: BTreeSet<&str> = told.values().map(String::as_str).collect();
+    let server_versions = &input.answers.versions;
+    let versions: BTreeSet<&str> = server_versions.values().map(String::as_str).collect();
     if versions.len() > 1 {
         let versions: Vec<&str> = versions.into_iter().collect();
         return Some(ResourceReason::MixedVersions(versions.join(", ")));
     }
-    let silent = input.healthy.iter().filter(|address| !told.contains_key(**address));
+    let silent = input.healthy.iter().filter(|address| !server_versions.contains_key(**address));
     let silent: Vec<&str> = silent.copied().collect();
     (input.healthy.len() > 1 && !silent.is_empty())
         .then(|| ResourceReason::UnknownVersion { servers: silent.join(", ") })
@@ -303,7 +303,7 @@ impl<'a> Pass<'a> {
     }
 
     fn find_failure(&self, key: &ResourceKey, wanted: impl FnOnce() -> String) -> Option<ResourceReason> {
-        FailedApply::of(self.input.failed.get(key), wanted)?.reason(self.input.now)
+        FailedApply::for_content(self.input.failed.get(key), wanted)?.reason(self.input.now)
     }
 
     fn resources(&mut self) {
@@ -420,19 +420,17 @@ impl<'a> Pass<'a> {
     }
 
     fn decide_endpoints_and_slice(&mut self, plan: &EndpointsPlan<'_>) {
-        let ready = || plan.ready().into_iter().map(str::to_owned).collect();
         self.decide_compared(
             plan.endpoints(),
             (Name::CreateEndpoints, Name::UpdateEndpoints),
-            |manifest| Command::CreateEndpoints { manifest, ready: ready() },
-            |manifest| Command::UpdateEndpoints { manifest, ready: ready() },
+            |manifest| Command::CreateEndpoints { manifest, ready: plan.ready_addresses() },
+            |manifest| Command::update_endpoints(plan, manifest),
         );
-        let addresses = || plan.addresses.iter().map(|(address, _)| address.clone()).collect();
         self.decide_compared(
             plan.slice(),
             (Name::CreateEndpointslice, Name::UpdateEndpointslice),
-            |manifest| Command::CreateEndpointSlice { manifest, addresses: addresses() },
-            |manifest| Command::UpdateEndpointSlice { manifest, addresses: addresses() },
+            |manifest| Command::CreateEndpointSlice { manifest, addresses: plan.all_addresses() },
+            |manifest| Command::update_endpoint_slice(plan, manifest),
         );
     }
 

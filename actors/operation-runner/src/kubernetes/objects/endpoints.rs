@@ -45,8 +45,13 @@ impl<'a> EndpointsPlan<'a> {
 
     /// The addresses that are ready.
     #[must_use]
-    pub fn ready(&self) -> Vec<&str> {
-        self.addresses_with_state(true)
+    pub fn ready_addresses(&self) -> Vec<String> {
+        self.addresses_with_state(true).into_iter().map(str::to_owned).collect()
+    }
+
+    #[must_use]
+    pub fn all_addresses(&self) -> Vec<String> {
+        self.addresses.iter().map(|(address, _)| address.clone()).collect()
     }
 
     #[must_use]

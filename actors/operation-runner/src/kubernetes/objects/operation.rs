@@ -75,6 +75,16 @@ impl fmt::Debug for ObjectCommand {
 }
 
 impl ObjectCommand {
+    /// `manifest` is that of the planned Endpoints.
+    pub(super) fn update_endpoints(plan: &EndpointsPlan<'_>, manifest: Manifest) -> Self {
+        Self::UpdateEndpoints { manifest, ready: plan.ready_addresses() }
+    }
+
+    /// `manifest` is that of the planned EndpointSlice.
+    pub(super) fn update_endpoint_slice(plan: &EndpointsPlan<'_>, manifest: Manifest) -> Self {
+        Self::UpdateEndpointSlice { manifest, addresses: plan.all_addresses() }
+    }
+
     /// The manifest that the command applies.
     #[must_use]
     pub fn manifest(&self) -> Option<&Manifest> {
@@ -134,14 +144,8 @@ impl ObjectCommand {
 /// The commands that make the Endpoints and the EndpointSlice as planned.
 #[must_use]
 pub(crate) fn update_commands(plan: &EndpointsPlan<'_>) -> Vec<ObjectCommand> {
-    let endpoints = Manifest::new(plan.endpoints()).ok().map(|manifest| ObjectCommand::UpdateEndpoints {
-        manifest,
-        ready: plan.ready().into_iter().map(str::to_owned).collect(),
-    });
-    let slice = Manifest::new(plan.slice()).ok().map(|manifest| ObjectCommand::UpdateEndpointSlice {
-        manifest,
-        addresses: plan.addresses.iter().map(|(address, _)| address.clone()).collect(),
-    });
+    let endpoints = Manifest::new(plan.endpoints()).map(|it| ObjectCommand::update_endpoints(plan, it));
+    let slice = Manifest::new(plan.slice()).map(|it| ObjectCommand::update_endpoint_slice(plan, it));
     // Both name their objects.
     endpoints.into_iter().chain(slice).collect()
 }

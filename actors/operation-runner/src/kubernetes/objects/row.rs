@@ -1,4 +1,4 @@
-//! The row `k8s-maintain` of the runner's table.
+//! The row `k8s-maintain` of CKE's table of operations: the service applies the objects that it keeps in Kubernetes.
 
 use std::collections::BTreeSet;
 

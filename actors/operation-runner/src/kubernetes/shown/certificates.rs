@@ -1,4 +1,4 @@
-//! The certificates of Kubernetes on the nodes, for people.
+//! The certificates of Kubernetes on the nodes, for the output of commands.
 
 use madako_domain::cluster::Node;
 use madako_domain::node_status::NodeStatus;

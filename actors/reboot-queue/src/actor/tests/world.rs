@@ -1,4 +1,4 @@
-//! Fakes around the reboot queue.
+//! Test support: fakes of the leader, the host and Kubernetes around the reboot queue's actor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -292,7 +292,7 @@ impl EventSink for Events {
 }
 
 /// The store behind the leader.
-struct Gate {
+struct LeaderState {
     store: Store,
     state: Publisher<Arc<ClusterState>>,
     /// Invariants that submitted changes would have broken.
@@ -303,39 +303,39 @@ struct FakeLeader;
 
 impl Actor for FakeLeader {
     type Msg = Envelope<LeaderMessage>;
-    type State = Arc<Mutex<Gate>>;
-    type Arguments = Arc<Mutex<Gate>>;
+    type State = Arc<Mutex<LeaderState>>;
+    type Arguments = Arc<Mutex<LeaderState>>;
 
     async fn pre_start(
         &self,
         _: ActorRef<Envelope<LeaderMessage>>,
-        gate: Arc<Mutex<Gate>>,
-    ) -> Result<Arc<Mutex<Gate>>, ActorProcessingErr> {
-        Ok(gate)
+        leader_state: Arc<Mutex<LeaderState>>,
+    ) -> Result<Arc<Mutex<LeaderState>>, ActorProcessingErr> {
+        Ok(leader_state)
     }
 
     async fn handle(
         &self,
         _: ActorRef<Envelope<LeaderMessage>>,
         envelope: Envelope<LeaderMessage>,
-        gate: &mut Arc<Mutex<Gate>>,
+        leader_state: &mut Arc<Mutex<LeaderState>>,
     ) -> Result<(), ActorProcessingErr> {
         match envelope.open() {
             LeaderMessage::Permit { epoch, reply } => {
                 let _ = reply.send(Some(Permit::give(epoch, Instant::now() + Duration::from_secs(10))));
             }
             LeaderMessage::Commit { mutation: Mutation::Repair(change), reply, .. } => {
-                let mut gate = gate.lock().unwrap();
-                let state = gate.store.state();
+                let mut leader_state = leader_state.lock().unwrap();
+                let state = leader_state.store.state();
                 let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
                 let violations = check_repair_change(&change, &state.repair, cluster, 0);
                 if !violations.is_empty() {
-                    gate.broken.push(format!("{violations:?}: {change:?}"));
+                    leader_state.broken.push(format!("{violations:?}: {change:?}"));
                 }
-                let result = if gate.store.commit(&change) {
-                    let state = Arc::new(gate.store.state());
-                    gate.state.publish(state);
-                    Ok(Committed { revision: gate.store.revision })
+                let result = if leader_state.store.commit(&change) {
+                    let state = Arc::new(leader_state.store.state());
+                    leader_state.state.publish(state);
+                    Ok(Committed { revision: leader_state.store.revision })
                 } else {
                     Err(CommitError::Conflict { keys: Vec::new() })
                 };
@@ -348,7 +348,7 @@ impl Actor for FakeLeader {
 }
 
 pub(super) struct World {
-    gate: Arc<Mutex<Gate>>,
+    leader_state: Arc<Mutex<LeaderState>>,
     pub(super) host: Arc<FakeHost>,
     pub(super) kubernetes: Arc<FakeKubernetes>,
     events: Arc<Events>,
@@ -365,7 +365,7 @@ impl World {
         let leader = format!("reboot-world-{}/leader", WORLDS.fetch_add(1, Ordering::Relaxed));
         let (publisher, state) = latest::channel();
         let (found, operations) = latest::channel();
-        let gate = Arc::new(Mutex::new(Gate { store, state: publisher, broken: Vec::new() }));
+        let leader_state = Arc::new(Mutex::new(LeaderState { store, state: publisher, broken: Vec::new() }));
         let (host, kubernetes, events) = (Arc::default(), Arc::default(), Arc::new(Events::default()));
         let clock = Arc::new(TestClock(Instant::now()));
         let arguments = RebootArguments {
@@ -390,13 +390,13 @@ impl World {
             read_at: Instant::now(),
         };
         let refresh = Arc::new(Mutex::new(refresh));
-        Self { gate, host, kubernetes, events, found, clock, arguments, actor: None, refresh }
+        Self { leader_state, host, kubernetes, events, found, clock, arguments, actor: None, refresh }
     }
 
     pub(super) async fn begin(&mut self) {
         if ractor::registry::where_is(self.arguments.leader.clone()).is_none() {
-            let (leader, gate) = (self.arguments.leader.clone(), Arc::clone(&self.gate));
-            Actor::spawn(Some(leader), FakeLeader, gate).await.unwrap();
+            let (leader, leader_state) = (self.arguments.leader.clone(), Arc::clone(&self.leader_state));
+            Actor::spawn(Some(leader), FakeLeader, leader_state).await.unwrap();
             // The operation runner reads the nodes once an interval.
             let (found, refresh) = (self.found.clone(), Arc::clone(&self.refresh));
             tokio::spawn(async move {
@@ -423,10 +423,10 @@ impl World {
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Store)) {
-        let mut gate = self.gate.lock().unwrap();
-        change(&mut gate.store);
-        let state = Arc::new(gate.store.state());
-        gate.state.publish(state);
+        let mut leader_state = self.leader_state.lock().unwrap();
+        change(&mut leader_state.store);
+        let state = Arc::new(leader_state.store.state());
+        leader_state.state.publish(state);
     }
 
     /// Sets whether etcd is good, and whether an operation on nodes is due.
@@ -445,18 +445,18 @@ impl World {
     }
 
     pub(super) fn entry(&self, index: i64) -> Option<RebootQueueEntry> {
-        let state = self.gate.lock().unwrap().store.state();
+        let state = self.leader_state.lock().unwrap().store.state();
         state.repair.reboots.get(&index).map(|item| item.value.clone())
     }
 
     pub(super) fn stored(&self, key: &str) -> Option<String> {
-        let gate = self.gate.lock().unwrap();
-        gate.store.entries.get(key).map(|entry| String::from_utf8(entry.value.to_vec()).unwrap())
+        let leader_state = self.leader_state.lock().unwrap();
+        leader_state.store.entries.get(key).map(|entry| String::from_utf8(entry.value.to_vec()).unwrap())
     }
 
     /// Polls on paused time until there is a value.
     async fn until<T>(&self, what: &str, found: impl Fn() -> Option<T>) -> T {
-        let seen = async {
+        let observed = async {
             loop {
                 match found() {
                     Some(value) => return value,
@@ -464,8 +464,8 @@ impl World {
                 }
             }
         };
-        let seen = tokio::time::timeout(PATIENCE, seen).await;
-        seen.unwrap_or_else(|_| panic!("waited in vain for {what}: {:?}", self.events.0.lock().unwrap()))
+        let observed = tokio::time::timeout(PATIENCE, observed).await;
+        observed.unwrap_or_else(|_| panic!("waited in vain for {what}: {:?}", self.events.0.lock().unwrap()))
     }
 
     pub(super) async fn until_gone(&self, index: i64) {
@@ -493,8 +493,8 @@ impl World {
     }
 
     fn records(&self) -> Vec<Record> {
-        let gate = self.gate.lock().unwrap();
-        let records = gate.store.entries.iter().filter(|(key, _)| key.starts_with("records/"));
+        let leader_state = self.leader_state.lock().unwrap();
+        let records = leader_state.store.entries.iter().filter(|(key, _)| key.starts_with("records/"));
         records.map(|(_, entry)| serde_json::from_slice(&entry.value).unwrap()).collect()
     }
 
@@ -513,7 +513,7 @@ impl World {
 
     /// Invariants that changes would have broken.
     pub(super) fn broken(&self) -> Vec<String> {
-        self.gate.lock().unwrap().broken.clone()
+        self.leader_state.lock().unwrap().broken.clone()
     }
 
     /// Name of the obstacle that was reported last.

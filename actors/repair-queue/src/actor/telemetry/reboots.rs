@@ -9,7 +9,7 @@ use madako_domain::reboot::RebootStatus;
 use madako_domain::state::ClusterState;
 
 use super::{
-    Statuses, cke_node_reboot_status, cke_reboot_queue_enabled, cke_reboot_queue_entries,
+    StatusesByMachine, cke_node_reboot_status, cke_reboot_queue_enabled, cke_reboot_queue_entries,
     cke_reboot_queue_items, cke_reboot_queue_running, show_changed,
 };
 
@@ -21,7 +21,7 @@ const STATUSES: [RebootStatus; 4] =
 #[derive(Default)]
 pub(super) struct Reboots {
     of: Option<(BTreeMap<i64, i64>, i64)>,
-    nodes: Statuses<RebootStatus>,
+    nodes: StatusesByMachine<RebootStatus>,
 }
 
 impl Reboots {
@@ -49,7 +49,7 @@ impl Reboots {
     fn show_nodes(&mut self, state: &ClusterState) {
         let nodes = || state.cluster.iter().flat_map(|cluster| &cluster.value.nodes);
         let names: BTreeMap<&str, &str> = nodes().map(|node| (node.address.as_str(), node.name())).collect();
-        let mut shown: Statuses<RebootStatus> =
+        let mut shown: StatusesByMachine<RebootStatus> =
             nodes().map(|node| (node.name().to_owned(), BTreeSet::new())).collect();
         for (_, entry) in state.repair.requested_reboots() {
             // An entry whose node left the cluster is not shown.

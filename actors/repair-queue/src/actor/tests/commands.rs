@@ -148,9 +148,9 @@ async fn a_leader_that_dies_after_any_transition_runs_nothing_twice_and_every_en
         let entries = [queued(0, "w", "plain"), queued(1, "x", "plain"), queued(2, "outside", "unreachable")];
         let mut world = world(&entries).await;
         world.host.0.lock().unwrap().cured.insert("w".to_owned());
-        world.gate.lock().unwrap().fuse = Some(fuse);
+        world.leader_state.lock().unwrap().fuse = Some(fuse);
         world.begin().await;
-        let states = world.gate.clone();
+        let states = world.leader_state.clone();
         let blown = || states.lock().unwrap().fuse == Some(0);
         for _ in 0..1_000 {
             if blown() {
@@ -159,7 +159,7 @@ async fn a_leader_that_dies_after_any_transition_runs_nothing_twice_and_every_en
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         world.kill().await;
-        world.gate.lock().unwrap().fuse = None;
+        world.leader_state.lock().unwrap().fuse = None;
         world.begin().await;
         for index in 0..3 {
             world
@@ -183,7 +183,7 @@ async fn a_commit_of_unknown_outcome_runs_its_command_once() {
         let mut world = world(&[queued(0, "w", "plain")]).await;
         world.host.0.lock().unwrap().cured.insert("w".to_owned());
         let error = CommitError::Unanswered { deadline: Duration::from_secs(10) };
-        world.gate.lock().unwrap().fails.push_back((written, error));
+        world.leader_state.lock().unwrap().fails.push_back((written, error));
         world.begin().await;
         world.until_status(0, RepairStatus::Succeeded).await;
         assert_eq!(world.ran(), ["reset w", "celebrate w"], "written: {written}");
@@ -201,7 +201,7 @@ async fn durable_commit_of_two_with_unknown_outcome_decides_which_command_may_ru
     let mut world = world(&[queued(0, "w", "plain"), backing_off]).await;
     world.host.0.lock().unwrap().cured.insert("x".to_owned());
     let unanswered = || (false, CommitError::Unanswered { deadline: Duration::from_secs(10) });
-    world.gate.lock().unwrap().fails.extend([unanswered(), unanswered(), unanswered()]);
+    world.leader_state.lock().unwrap().fails.extend([unanswered(), unanswered(), unanswered()]);
     world.begin().await;
     let lost = world.until_lost(3).await;
     let of = |change: &RepairChange| {
@@ -228,7 +228,7 @@ async fn a_command_whose_announcement_shows_late_is_not_started_when_something_c
     {
         let mut world = world(&[queued(0, "w", "plain")]).await;
         let unanswered = CommitError::Unanswered { deadline: Duration::from_secs(10) };
-        world.gate.lock().unwrap().fails.push_back((false, unanswered));
+        world.leader_state.lock().unwrap().fails.push_back((false, unanswered));
         world.begin().await;
         let announced = world.until_lost(1).await.remove(0);
         // The store shows it together with a later change.
@@ -260,15 +260,15 @@ async fn a_command_whose_announcement_shows_late_is_not_started_when_something_c
 #[tokio::test(start_paused = true)]
 async fn a_command_that_waits_for_its_permit_is_not_started_when_the_queue_is_disabled_meanwhile() {
     let mut world = world(&[queued(0, "w", "plain")]).await;
-    world.gate.lock().unwrap().permits_end = true;
+    world.leader_state.lock().unwrap().permits_end = true;
     world.begin().await;
     world.until("its announcement", |state| state.repair.records.unfinished.len() == 1).await;
     tokio::time::sleep(Duration::from_secs(20)).await;
     world.change(|store| store.text(keys::REPAIRS_DISABLED, "true"));
     tokio::time::sleep(Duration::from_secs(20)).await;
     {
-        let mut gate = world.gate.lock().unwrap();
-        (gate.permits_end, gate.permits) = (false, true);
+        let mut leader_state = world.leader_state.lock().unwrap();
+        (leader_state.permits_end, leader_state.permits) = (false, true);
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(world.ran(), [""; 0]);
@@ -280,7 +280,7 @@ async fn refused_change_of_an_entry_delays_no_other_entry() {
     let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
     world.host.0.lock().unwrap().cured.extend(["w".to_owned(), "x".to_owned()]);
     let error = CommitError::Invariant { violations: Vec::new() };
-    world.gate.lock().unwrap().fails.push_back((false, error));
+    world.leader_state.lock().unwrap().fails.push_back((false, error));
     world.begin().await;
     world.until_status(1, RepairStatus::Succeeded).await;
     world.until_status(0, RepairStatus::Succeeded).await;
@@ -320,11 +320,11 @@ async fn with_unchanged_inputs_nothing_is_written() {
     world.change(|store| store.text(keys::REPAIRS_DISABLED, "true"));
     world.begin().await;
     tokio::time::sleep(Duration::from_secs(3_600)).await;
-    assert_eq!(world.gate.lock().unwrap().committed, []);
+    assert_eq!(world.leader_state.lock().unwrap().committed, []);
     assert_eq!(world.ran(), [""; 0]);
     assert!(world.host.0.lock().unwrap().checks >= 2 * 350, "health is asked each round");
-    let told = world.events.0.lock().unwrap().len();
-    assert_eq!(told, 3, "each thing is told once: {:?}", world.events.0.lock().unwrap());
+    let reported = world.events.0.lock().unwrap().len();
+    assert_eq!(reported, 3, "each thing is told once: {:?}", world.events.0.lock().unwrap());
 }
 
 /// A configuration with one command of four attempts, a minute apart.
@@ -414,8 +414,8 @@ async fn health_is_checked_between_attempts_and_a_healthy_machine_gets_no_comman
     let world = failed_once(600).await;
     let before = world.host.0.lock().unwrap().checked["w"];
     tokio::time::sleep(Duration::from_secs(100)).await;
-    let asked = world.host.0.lock().unwrap().checked["w"] - before;
-    assert!((9..=11).contains(&asked), "each round of ten seconds, and was {asked} times");
+    let requested = world.host.0.lock().unwrap().checked["w"] - before;
+    assert!((9..=11).contains(&requested), "each round of ten seconds, and was {requested} times");
     assert_eq!(world.entry(0).unwrap().status, RepairStatus::Processing);
     world.host.0.lock().unwrap().healthy.insert("w".to_owned());
     let begun = Instant::now();

@@ -70,7 +70,7 @@ async fn a_node_that_leaves_the_cluster_while_it_is_repaired_stays_cordoned_unti
     world.change(|store| store.configure(&["a", "b", "c"], &["x", "y"], REPAIR));
     // Several polls of the nodes, and less than the health watch.
     tokio::time::sleep(Duration::from_secs(35)).await;
-    assert!(watched(&world.gate.lock().unwrap().store.state()));
+    assert!(watched(&world.leader_state.lock().unwrap().store.state()));
     assert!(!world.calls().contains(&"uncordon node-w".to_owned()), "{:?}", world.calls());
     world.host.0.lock().unwrap().healthy.insert("w".to_owned());
     world.until_status(0, RepairStatus::Succeeded).await;
@@ -172,8 +172,8 @@ async fn failing_api_server_blocks_only_repairs_that_drain() {
         assert_eq!((entry.status, entry.step_status), (RepairStatus::Processing, RepairStepStatus::Waiting));
         let pause = entry.drain_backoff_expire.unwrap() - entry.last_transition_time.unwrap();
         assert!((300..=600).contains(&pause.whole_seconds()), "{why}: {pause}");
-        let told = world.records().into_iter().find(|record| record.operation == "repair-drain-timeout");
-        assert_eq!(told.unwrap().info, why);
+        let records = world.records().into_iter().find(|record| record.operation == "repair-drain-timeout");
+        assert_eq!(records.unwrap().info, why);
 
         tokio::time::sleep(hour).await;
         let entry = world.entry(0).unwrap();
@@ -276,8 +276,8 @@ async fn a_refused_eviction_is_tried_as_often_as_configured() {
         }
         assert_eq!((entry.step_status, entry.drain_backoff_count), (RepairStepStatus::Waiting, 1));
         assert_eq!(world.ran(), [""; 0]);
-        let told = world.records().into_iter().find(|record| record.operation == "repair-drain-timeout");
-        assert_eq!(told.unwrap().info, "the pod apps/web cannot be evicted: disruption budget");
+        let records = world.records().into_iter().find(|record| record.operation == "repair-drain-timeout");
+        assert_eq!(records.unwrap().info, "the pod apps/web cannot be evicted: disruption budget");
     }
 }
 
@@ -422,7 +422,8 @@ async fn request_longer_than_any_permit_is_given_up_at_the_drain_timeout() {
     world.until("the drain to be given up", given_up).await;
     let took = begun.elapsed().as_secs();
     assert!((60..=75).contains(&took), "{took} s");
-    let told = world.records().into_iter().find(|record| record.operation == "repair-drain-timeout").unwrap();
-    assert!(told.info.starts_with("draining timed out: "), "{}", told.info);
+    let records =
+        world.records().into_iter().find(|record| record.operation == "repair-drain-timeout").unwrap();
+    assert!(records.info.starts_with("draining timed out: "), "{}", records.info);
     assert!(changes(&world).len() <= 8, "each waits for its permit: {:?}", changes(&world));
 }

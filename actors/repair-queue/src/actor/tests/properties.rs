@@ -27,7 +27,7 @@ use proptest::test_runner::TestCaseError;
 use proptest::{prop_assert, prop_assert_eq, proptest};
 use tokio::time::Instant;
 
-use super::world::{Does, Gate, World, pod};
+use super::world::{Does, LeaderState, World, pod};
 use crate::machines::machine;
 use crate::testing::{REPAIR, Store, queued};
 
@@ -158,15 +158,15 @@ impl Site {
         configure(&mut store, &roles);
         let mut world = World::new(store).await;
         let commands = Arc::<Mutex<Commands>>::default();
-        let (gate, watched) = (Arc::clone(&world.gate), Arc::clone(&commands));
+        let (leader_state, watched) = (Arc::clone(&world.leader_state), Arc::clone(&commands));
         world.host.0.lock().unwrap().watch = Some(Box::new(move |program| {
-            let state = gate.lock().unwrap().store.state();
+            let state = leader_state.lock().unwrap().store.state();
             watched.lock().unwrap().start(program, &state);
         }));
         // Leaders end during it.
         world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::Takes(Duration::from_secs(15)));
         world.begin().await;
-        let last = world.gate.lock().unwrap().store.state();
+        let last = world.leader_state.lock().unwrap().store.state();
         Self {
             world,
             size,
@@ -197,18 +197,18 @@ impl Site {
             machine
         };
         let machines: Vec<Machine> = self.reported.iter().map(report).collect();
-        let (machines, seen) = (Arc::new(machines), Instant::now());
+        let (machines, received) = (Arc::new(machines), Instant::now());
         self.world.reported.publish(Arc::new(Reports {
             machines,
             at,
-            seen,
+            received,
             query,
             revision: state.revision,
         }));
     }
 
     fn state(&self) -> Arc<ClusterState> {
-        self.world.gate.lock().unwrap().store.state()
+        self.world.leader_state.lock().unwrap().store.state()
     }
 
     async fn pass(&self, seconds: u64) {
@@ -312,9 +312,9 @@ impl Site {
                     1 => (false, CommitError::Conflict { keys: vec!["somebody's".to_owned()] }),
                     _ => (true, unanswered),
                 };
-                self.world.gate.lock().unwrap().fails.push_back(failure);
+                self.world.leader_state.lock().unwrap().fails.push_back(failure);
             }
-            Happening::Lands => self.world.gate.lock().unwrap().land(),
+            Happening::Lands => self.world.leader_state.lock().unwrap().land(),
             Happening::Dies => {
                 self.world.kill().await;
                 self.world.begin().await;
@@ -349,9 +349,9 @@ impl Site {
     /// Checks all writes and commands since the last call.
     fn judge(&mut self) -> Result<(), TestCaseError> {
         let published = {
-            let gate: &mut Gate = &mut self.world.gate.lock().unwrap();
-            prop_assert_eq!(&gate.broken, &Vec::<String>::new());
-            std::mem::take(&mut gate.published)
+            let leader_state: &mut LeaderState = &mut self.world.leader_state.lock().unwrap();
+            prop_assert_eq!(&leader_state.broken, &Vec::<String>::new());
+            std::mem::take(&mut leader_state.published)
         };
         prop_assert_eq!(&self.commands.lock().unwrap().wrong, &Vec::<String>::new());
         prop_assert!(self.world.host.0.lock().unwrap().at_once <= 1, "commands run side by side");
@@ -384,9 +384,9 @@ impl Site {
         self.away = false;
         self.reported.clear();
         {
-            let mut gate = self.world.gate.lock().unwrap();
-            gate.fails.clear();
-            gate.lost.clear();
+            let mut leader_state = self.world.leader_state.lock().unwrap();
+            leader_state.fails.clear();
+            leader_state.lost.clear();
         }
         self.world.kubernetes.0.lock().unwrap().down = None;
         self.world.host.0.lock().unwrap().does.clear();

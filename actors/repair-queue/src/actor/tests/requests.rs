@@ -34,17 +34,17 @@ async fn world(maximum: i64) -> World {
 }
 
 fn report(world: &World, machines: &[Machine]) {
-    let revision = world.gate.lock().unwrap().store.revision;
+    let revision = world.leader_state.lock().unwrap().store.revision;
     report_asked_at(world, machines, revision);
 }
 
 /// An answer to a question at a revision of the store.
 fn report_asked_at(world: &World, machines: &[Machine], revision: i64) {
-    let state = world.gate.lock().unwrap().store.state();
+    let state = world.leader_state.lock().unwrap().store.state();
     world.reported.publish(Arc::new(Reports {
         machines: Arc::new(machines.to_vec()),
         at: now(),
-        seen: Instant::now(),
+        received: Instant::now(),
         query: state.reports_query().unwrap(),
         revision,
     }));
@@ -72,7 +72,7 @@ async fn failing_rack_is_held_without_repairs() {
     report(&world, &[machine(1, 3, 50.0), machine(2, 3, 51.0), machine(3, 3, 52.0), machine(4, 4, 50.0)]);
     world.until("the one entry of another rack", |state| state.repair.entries.len() == 1).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let state = world.gate.lock().unwrap().store.state();
+    let state = world.leader_state.lock().unwrap().store.state();
     assert!(state.holds["3"].value.is_held());
     assert_eq!(state.repair.entries[&0].value.address, "10.0.0.4");
     // An operator adds an entry: it does not start either.
@@ -83,8 +83,8 @@ async fn failing_rack_is_held_without_repairs() {
     assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
     let held = BlockedBy::Held { rack: "3".to_owned() }.name();
     let events = world.events.0.lock().unwrap();
-    let told = |event: &madako_protocol::event::Event| matches!(event, madako_protocol::event::Event::RepairWaits { index: 7, reason, .. } if *reason == held);
-    assert_eq!(events.iter().filter(|event| told(event)).count(), 1, "{events:?}");
+    let is_reported = |event: &madako_protocol::event::Event| matches!(event, madako_protocol::event::Event::RepairWaits { index: 7, reason, .. } if *reason == held);
+    assert_eq!(events.iter().filter(|event| is_reported(event)).count(), 1, "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +97,7 @@ async fn a_registry_that_forgets_how_long_machines_have_failed_holds_no_rack() {
     tokio::time::sleep(Duration::from_secs(100)).await;
     report(&world, &[machine(1, 3, 200.0), machine(2, 3, 200.0), machine(3, 3, 200.0)]);
     tokio::time::sleep(Duration::from_secs(25)).await;
-    let state = world.gate.lock().unwrap().store.state();
+    let state = world.leader_state.lock().unwrap().store.state();
     assert!(state.holds.get("3").is_none_or(|hold| !hold.value.is_held()), "{:?}", state.holds);
 }
 
@@ -108,9 +108,9 @@ async fn false_reports_for_many_machines_add_nothing() {
     let reports: Vec<Machine> = (1..=40).map(|id| machine(id, i64::from(id), 50.0)).collect();
     report(&world, &reports);
     tokio::time::sleep(Duration::from_secs(100)).await;
-    let state = world.gate.lock().unwrap().store.state();
+    let state = world.leader_state.lock().unwrap().store.state();
     assert!(state.repair.entries.is_empty());
-    assert_eq!(world.gate.lock().unwrap().committed, []);
+    assert_eq!(world.leader_state.lock().unwrap().committed, []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,18 +129,18 @@ async fn each_refusal_is_reported_once_and_not_per_poll() {
         report(&world, &[machine(1, 1, 50.0), machine(2, 2, 50.0)]);
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
-    let told = news(&world);
-    assert_eq!(told.len(), 1, "{told:?}");
-    let names: Vec<_> = told[0].refused.iter().map(|refusal| refusal.reason.name()).collect();
+    let shown = news(&world);
+    assert_eq!(shown.len(), 1, "{shown:?}");
+    let names: Vec<_> = shown[0].refused.iter().map(|refusal| refusal.reason.name()).collect();
     assert_eq!(names, ["too-many", "too-many"]);
     // One recovers: one change and one event.
     for _ in 0..20 {
         report(&world, &[machine(1, 1, 50.0)]);
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
-    let told = news(&world);
-    assert_eq!((told.len(), &told[1].cleared[..]), (2, &["s2".to_owned()][..]));
-    assert_eq!(told[1].refused, []);
+    let shown = news(&world);
+    assert_eq!((shown.len(), &shown[1].cleared[..]), (2, &["s2".to_owned()][..]));
+    assert_eq!(shown[1].refused, []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -240,16 +240,16 @@ async fn an_answer_that_is_older_than_the_removal_of_an_entry_does_not_bring_it_
     let reports = [machine(1, 1, 50.0), machine(2, 2, 50.0)];
     report(&world, &reports);
     world.until("an entry of the other machine", |state| state.repair.entries.len() == 2).await;
-    let asked = world.gate.lock().unwrap().store.revision;
+    let requested = world.leader_state.lock().unwrap().store.revision;
     // The entry is removed, and no new answer arrives, or an answer to an earlier question.
     world.change(|store| store.write(&[Write::Delete { key: keys::repair(0) }]));
     tokio::time::sleep(Duration::from_secs(15)).await;
-    report_asked_at(&world, &reports, asked);
+    report_asked_at(&world, &reports, requested);
     tokio::time::sleep(Duration::from_secs(15)).await;
-    let entries = |world: &World| world.gate.lock().unwrap().store.state().repair.entries.len();
+    let entries = |world: &World| world.leader_state.lock().unwrap().store.state().repair.entries.len();
     assert_eq!(entries(&world), 1);
-    let told = |event: &Event| matches!(event, Event::Reports(news) if news.refused.iter().any(|refusal| refusal.reason == Reason::JustRemoved));
-    assert!(world.events.0.lock().unwrap().iter().any(told));
+    let is_reported = |event: &Event| matches!(event, Event::Reports(news) if news.refused.iter().any(|refusal| refusal.reason == Reason::JustRemoved));
+    assert!(world.events.0.lock().unwrap().iter().any(is_reported));
     // The next answer still reports it.
     report(&world, &reports);
     world.until("its entry again", |state| state.repair.entries.len() == 2).await;
@@ -259,13 +259,13 @@ async fn an_answer_that_is_older_than_the_removal_of_an_entry_does_not_bring_it_
 #[tokio::test(start_paused = true)]
 async fn after_a_restart_an_answer_that_is_older_than_the_first_look_adds_nothing() {
     let mut world = world(10).await;
-    let asked = world.gate.lock().unwrap().store.revision;
+    let requested = world.leader_state.lock().unwrap().store.revision;
     // Removals in this revision were not observed.
     world.change(|store| store.text("anything", ""));
-    report_asked_at(&world, &[machine(1, 1, 50.0)], asked);
+    report_asked_at(&world, &[machine(1, 1, 50.0)], requested);
     world.begin().await;
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert!(world.gate.lock().unwrap().store.state().repair.entries.is_empty());
+    assert!(world.leader_state.lock().unwrap().store.state().repair.entries.is_empty());
     report(&world, &[machine(1, 1, 50.0)]);
     world.until("its entry", |state| state.repair.entries.len() == 1).await;
 }
@@ -304,7 +304,7 @@ fn observe(world: &World, machines: Vec<Machine>) {
         addresses: Arc::default(),
         left_out: vec![],
         at: now(),
-        seen: Instant::now(),
+        received: Instant::now(),
         query: Query { url: 1, variables: 0 },
         held: None,
     };
@@ -320,8 +320,8 @@ fn has_begun(index: i64) -> impl Fn(&ClusterState) -> bool {
 /// True if an event reported that an entry waits for a reason.
 fn told_waiting(world: &World, entry: i64, why: &str) -> bool {
     let events = world.events.0.lock().unwrap();
-    let told = |event: &Event| matches!(event, Event::RepairWaits { index, reason, .. } if *index == entry && *reason == why);
-    events.iter().any(told)
+    let is_reported = |event: &Event| matches!(event, Event::RepairWaits { index, reason, .. } if *index == entry && *reason == why);
+    events.iter().any(is_reported)
 }
 
 #[tokio::test(start_paused = true)]

@@ -70,12 +70,12 @@ async fn world(prepare: impl FnOnce(&mut Store)) -> (World, Machine) {
 
 /// Waits until the node is uncordoned, which is the last effect.
 async fn uncordoned(world: &World) {
-    let seen = async {
+    let observed = async {
         while !world.calls().iter().any(|call| call.starts_with("uncordon ")) {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(1_000), seen)
+    tokio::time::timeout(Duration::from_secs(1_000), observed)
         .await
         .unwrap_or_else(|_| panic!("{:?}", world.calls()));
 }
@@ -85,12 +85,12 @@ async fn spans_of_repairs_are_children_of_their_reports_and_effects_of_their_dec
     let (spans, _guard) = Spans::hear();
     let (mut world, machine) = world(|_| {}).await;
     world.begin().await;
-    let state = world.gate.lock().unwrap().store.state();
+    let state = world.leader_state.lock().unwrap().store.state();
     info_span!("report").in_scope(|| {
         world.reported.publish(Arc::new(Reports {
             machines: Arc::new(vec![machine]),
             at: now(),
-            seen: Instant::now(),
+            received: Instant::now(),
             query: state.reports_query().unwrap(),
             revision: state.revision,
         }));

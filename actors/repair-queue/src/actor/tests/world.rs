@@ -302,7 +302,7 @@ impl EventSink for Events {
 }
 
 /// The store behind the leader, and the leader's behaviour.
-pub(super) struct Gate {
+pub(super) struct LeaderState {
     pub(super) store: Store,
     state: Publisher<Arc<ClusterState>>,
     pub(super) committed: Vec<RepairChange>,
@@ -321,7 +321,7 @@ pub(super) struct Gate {
     pub(super) broken: Vec<String>,
 }
 
-impl Gate {
+impl LeaderState {
     fn publish(&mut self) {
         let state = self.store.state();
         self.published.push(Arc::clone(&state));
@@ -382,33 +382,33 @@ struct FakeLeader;
 
 impl Actor for FakeLeader {
     type Msg = Envelope<LeaderMessage>;
-    type State = Arc<Mutex<Gate>>;
-    type Arguments = Arc<Mutex<Gate>>;
+    type State = Arc<Mutex<LeaderState>>;
+    type Arguments = Arc<Mutex<LeaderState>>;
 
     async fn pre_start(
         &self,
         _: ActorRef<Envelope<LeaderMessage>>,
-        gate: Arc<Mutex<Gate>>,
-    ) -> Result<Arc<Mutex<Gate>>, ActorProcessingErr> {
-        Ok(gate)
+        leader_state: Arc<Mutex<LeaderState>>,
+    ) -> Result<Arc<Mutex<LeaderState>>, ActorProcessingErr> {
+        Ok(leader_state)
     }
 
     async fn handle(
         &self,
         _: ActorRef<Envelope<LeaderMessage>>,
         envelope: Envelope<LeaderMessage>,
-        gate: &mut Arc<Mutex<Gate>>,
+        leader_state: &mut Arc<Mutex<LeaderState>>,
     ) -> Result<(), ActorProcessingErr> {
         match envelope.open() {
             LeaderMessage::Permit { epoch, reply } => {
                 let until = Instant::now() + Duration::from_secs(10);
-                let given = epoch == EPOCH && gate.lock().unwrap().permits;
+                let given = epoch == EPOCH && leader_state.lock().unwrap().permits;
                 let _ = reply.send(given.then(|| Permit::give(epoch, until)));
             }
             LeaderMessage::Commit { mutation: Mutation::Repair(change), reply, .. } => {
-                let mut gate = gate.lock().unwrap();
-                if gate.fuse != Some(0) {
-                    let _ = reply.send(gate.commit(&change));
+                let mut leader_state = leader_state.lock().unwrap();
+                if leader_state.fuse != Some(0) {
+                    let _ = reply.send(leader_state.commit(&change));
                 }
             }
             other => panic!("{other:?}"),
@@ -418,7 +418,7 @@ impl Actor for FakeLeader {
 }
 
 pub(super) struct World {
-    pub(super) gate: Arc<Mutex<Gate>>,
+    pub(super) leader_state: Arc<Mutex<LeaderState>>,
     pub(super) host: Arc<FakeHost>,
     pub(super) kubernetes: Arc<FakeKubernetes>,
     pub(super) events: Arc<Events>,
@@ -435,7 +435,7 @@ impl World {
         let (publisher, state) = latest::channel();
         let (reported, reports) = latest::channel();
         let (observed, observations) = latest::channel();
-        let gate = Gate {
+        let leader_state = LeaderState {
             store,
             state: publisher,
             committed: vec![],
@@ -447,9 +447,9 @@ impl World {
             published: vec![],
             broken: vec![],
         };
-        let gate = Arc::new(Mutex::new(gate));
-        gate.lock().unwrap().publish();
-        Actor::spawn(Some(leader.clone()), FakeLeader, Arc::clone(&gate)).await.unwrap();
+        let leader_state = Arc::new(Mutex::new(leader_state));
+        leader_state.lock().unwrap().publish();
+        Actor::spawn(Some(leader.clone()), FakeLeader, Arc::clone(&leader_state)).await.unwrap();
         let (host, kubernetes, events) = (Arc::default(), Arc::default(), Arc::new(Events::default()));
         let arguments = RepairArguments {
             operations: None,
@@ -466,7 +466,7 @@ impl World {
             host: Some(Arc::clone(&host) as Arc<dyn Host>),
             kubernetes: Some(Arc::clone(&kubernetes) as Arc<dyn Kubernetes>),
         };
-        Self { gate, host, kubernetes, events, reported, observed, arguments, actor: None }
+        Self { leader_state, host, kubernetes, events, reported, observed, arguments, actor: None }
     }
 
     pub(super) async fn begin(&mut self) {
@@ -482,34 +482,34 @@ impl World {
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Store)) {
-        self.gate.lock().unwrap().change(change);
+        self.leader_state.lock().unwrap().change(change);
     }
 
     pub(super) fn entry(&self, index: i64) -> Option<RepairQueueEntry> {
-        let state = self.gate.lock().unwrap().store.state();
+        let state = self.leader_state.lock().unwrap().store.state();
         state.repair.entries.get(&index).map(|item| item.value.clone())
     }
 
     /// Waits until the state satisfies a predicate.
     pub(super) async fn until(&self, what: &str, holds: impl Fn(&ClusterState) -> bool) {
         let mut states = self.arguments.state.clone();
-        let seen = tokio::time::timeout(PATIENCE, async { while !holds(&*states.next().await) {} });
-        if seen.await.is_err() {
-            let entries = self.gate.lock().unwrap().store.state().repair.entries.clone();
+        let observed = tokio::time::timeout(PATIENCE, async { while !holds(&*states.next().await) {} });
+        if observed.await.is_err() {
+            let entries = self.leader_state.lock().unwrap().store.state().repair.entries.clone();
             panic!("waited in vain for {what}: {entries:?}\n{:?}", self.events.0.lock().unwrap());
         }
     }
 
     /// Waits until `count` commits failed unwritten, and returns them.
     pub(super) async fn until_lost(&self, count: usize) -> Vec<RepairChange> {
-        let lost = || self.gate.lock().unwrap().lost.clone();
+        let lost = || self.leader_state.lock().unwrap().lost.clone();
         // There is no event for them: poll on paused time.
-        let seen = async {
+        let observed = async {
             while lost().len() < count {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("only {:?} failed", lost()));
+        tokio::time::timeout(PATIENCE, observed).await.unwrap_or_else(|_| panic!("only {:?} failed", lost()));
         lost()
     }
 
@@ -522,8 +522,8 @@ impl World {
     }
 
     pub(super) fn records(&self) -> Vec<Record> {
-        let gate = self.gate.lock().unwrap();
-        let records = gate.store.entries.iter().filter(|(key, _)| key.starts_with("records/"));
+        let leader_state = self.leader_state.lock().unwrap();
+        let records = leader_state.store.entries.iter().filter(|(key, _)| key.starts_with("records/"));
         records.map(|(_, entry)| serde_json::from_slice(&entry.value).unwrap()).collect()
     }
 

@@ -48,9 +48,9 @@ impl Leader {
         self.elapsed += after;
         let reports = machines_aged_by(machines, self.elapsed + self.registry);
         let at = now() + time::Duration::seconds_f64(self.elapsed + self.ours);
-        let seen = self.start + Duration::from_secs_f64(self.elapsed);
+        let observed = self.start + Duration::from_secs_f64(self.elapsed);
         let hold = HoldSettings::default();
-        self.times = Times::of(&reports, (at, Some(seen)), Some(&hold), &self.kept, &self.times);
+        self.times = Times::from_answer(&reports, (at, Some(observed)), Some(&hold), &self.kept, &self.times);
         self.kept = holds_after(&reports, &self.times, Some(&hold), &self.kept, at);
     }
 
@@ -241,7 +241,7 @@ fn a_shared_move_to_a_later_time_needs_machines_that_failed_apart() {
 
 #[test]
 fn without_settings_no_times_are_kept() {
-    let times = Times::of(&rack(3, 1.0), (now(), None), None, &Holds::new(), &Times::default());
+    let times = Times::from_answer(&rack(3, 1.0), (now(), None), None, &Holds::new(), &Times::default());
     assert_eq!(times.changed(("s30", "10.0.0.30")), None);
 }
 

@@ -50,7 +50,7 @@ fn cases() -> impl Strategy<Value = Case> {
 }
 
 /// Reason of the limiters of single reports, each rule implemented independently.
-fn told(case: &Case, at: usize) -> Option<&'static str> {
+fn reported(case: &Case, at: usize) -> Option<&'static str> {
     let report = &case.reports[at];
     let Some(address) = report.spec.ipv4.first() else { return Some("no-address") };
     if case.reports[..at].iter().any(|other| other.spec.ipv4.first() == Some(address)) {
@@ -87,13 +87,13 @@ proptest! {
     #[test]
     fn the_first_limiter_that_applies_refuses_and_the_last_takes_none_or_all(case in cases()) {
         let decision = case.decide();
-        let told: Vec<_> = (0..case.reports.len()).map(|at| told(&case, at)).collect();
-        let passed = told.iter().filter(|reason| reason.is_none()).count();
+        let reported: Vec<_> = (0..case.reports.len()).map(|at| reported(&case, at)).collect();
+        let passed = reported.iter().filter(|reason| reason.is_none()).count();
         let fits = i64::try_from(passed + case.entries.len()).unwrap()
             <= case.constraints.maximum_repair_queue_entries;
         let mut add = Vec::new();
         let mut refused = Vec::new();
-        for (report, reason) in case.reports.iter().zip(told) {
+        for (report, reason) in case.reports.iter().zip(reported) {
             let address = report.address().unwrap_or_default();
             match reason.or((!fits).then_some("too-many")) {
                 None => add.push(RepairQueueEntry::new(
@@ -103,11 +103,11 @@ proptest! {
             }
         }
         prop_assert_eq!(&decision.add, &add);
-        let said: Vec<_> = decision.refused.iter()
+        let message: Vec<_> = decision.refused.iter()
             .map(|refused| refused.refusal(&case.reports))
             .map(|refusal| (refusal.address, refusal.serial, refusal.reason.name()))
             .collect();
-        prop_assert_eq!(said, refused);
+        prop_assert_eq!(message, refused);
     }
 
     #[test]
@@ -115,9 +115,9 @@ proptest! {
         let decision = case.decide();
         let all = i64::try_from(decision.add.len() + case.entries.len()).unwrap();
         prop_assert!(decision.add.is_empty() || all <= case.constraints.maximum_repair_queue_entries);
-        let mut seen: BTreeSet<&str> = case.entries.iter().map(|entry| entry.address.as_str()).collect();
+        let mut observed: BTreeSet<&str> = case.entries.iter().map(|entry| entry.address.as_str()).collect();
         for entry in &decision.add {
-            prop_assert!(seen.insert(&entry.address), "{} has two", entry.address);
+            prop_assert!(observed.insert(&entry.address), "{} has two", entry.address);
         }
         // With its own additions as entries, it adds nothing.
         let mut next = case.clone();

@@ -157,7 +157,7 @@ impl World {
     /// Serials and time of the last reports.
     fn reported(&self) -> Option<(Vec<String>, Instant)> {
         let reports = self.reports.newest()?;
-        Some((reports.machines.iter().map(|machine| machine.spec.serial.clone()).collect(), reports.seen))
+        Some((reports.machines.iter().map(|machine| machine.spec.serial.clone()).collect(), reports.received))
     }
 
     fn failures(&self) -> Vec<String> {
@@ -251,9 +251,9 @@ async fn failed_poll_changes_nothing_and_is_reported_once() {
     world.answers(Ok(fetched(&["b"], &[])));
     world.answers(down());
     tokio::time::sleep(INTERVAL * 2).await;
-    let (serials, seen) = world.reported().unwrap();
+    let (serials, received) = world.reported().unwrap();
     assert_eq!(serials, ["b"]);
-    assert!(seen > first.1);
+    assert!(received > first.1);
     assert_eq!(world.failures().len(), 3, "after an answer it is told anew");
 }
 
@@ -273,7 +273,7 @@ async fn answer_has_the_store_revision_of_its_request() {
     world.store(&[URL, ("x", "z")]).await;
     tokio::time::sleep(INTERVAL / 2).await;
     assert_eq!(
-        world.reports.newest().map(|reports| (reports.revision, reports.seen.elapsed() < INTERVAL / 2)),
+        world.reports.newest().map(|reports| (reports.revision, reports.received.elapsed() < INTERVAL / 2)),
         Some((2, true))
     );
 }

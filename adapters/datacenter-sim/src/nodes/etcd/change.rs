@@ -114,8 +114,8 @@ impl World {
     }
 
     fn change(&mut self, addresses: &[String], change: &Change) -> ChangeResult {
-        let Some(asked) = self.find_reachable_member(addresses) else { return ChangeResult::Unavailable };
-        let id = asked.cluster;
+        let Some(reached) = self.find_reachable_member(addresses) else { return ChangeResult::Unavailable };
+        let id = reached.cluster;
         let quorum = self.etcd.get(&id).and_then(|cluster| cluster.quorum.as_ref());
         if quorum != Some(&NetworkIsland::Mainland) {
             return ChangeResult::Unavailable;
@@ -246,15 +246,15 @@ impl World {
 
     /// The answer to a status request; `None`: no asked member answers.
     pub(crate) fn etcd_status(&self, addresses: &[String]) -> Option<EtcdStatus> {
-        let asked = self.find_reachable_member(addresses)?;
-        let cluster = self.etcd.get(&asked.cluster)?;
+        let reached = self.find_reachable_member(addresses)?;
+        let cluster = self.etcd.get(&reached.cluster)?;
         let healthy = cluster.quorum == Some(NetworkIsland::Mainland);
         let mut members = cluster.list_members();
         for member in &mut members {
             let runners = self.running_members();
             let is_it = |runner: &&Runner| {
                 (runner.cluster, runner.member, &runner.island)
-                    == (asked.cluster, member.id, &NetworkIsland::Mainland)
+                    == (reached.cluster, member.id, &NetworkIsland::Mainland)
             };
             let machine = runners.iter().find(is_it).and_then(|runner| self.nodes.get(&runner.address));
             let process = machine.and_then(|machine| machine.etcd_process());

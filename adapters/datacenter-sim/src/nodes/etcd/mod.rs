@@ -35,7 +35,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Notes whether the member is connected with a majority. Returns the end of its catch-up.
-    fn touch(&mut self, now: Instant, in_touch: bool) -> Option<Instant> {
+    fn note_contact(&mut self, now: Instant, in_touch: bool) -> Option<Instant> {
         if !in_touch {
             (self.in_touch_since, self.is_synced) = (None, false);
             return None;
@@ -76,7 +76,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// A cluster of members that start for the first time: names and peer URLs.
-    fn of(members: &BTreeMap<String, String>, token: &str) -> (u64, Self) {
+    fn from_members(members: &BTreeMap<String, String>, token: &str) -> (u64, Self) {
         let member = |(name, url): (&String, &String)| {
             let member = Member { name: name.clone(), peer_url: url.clone(), learner: false };
             (hash_to_id(&[url, token]), member)

@@ -28,7 +28,7 @@ impl World {
         machine.swapped.insert(restore.id.clone());
         let token = format!("madako-restore-{}", restore.id);
         let own = BTreeMap::from([(restore.name.clone(), restore.peer_url.clone())]);
-        let (cluster, mut formed) = Cluster::of(&own, &token);
+        let (cluster, mut formed) = Cluster::from_members(&own, &token);
         let member = hash_to_id(&[&restore.peer_url, &token]);
         let writes = snapshot.writes;
         formed.writes = writes;

@@ -38,7 +38,7 @@ impl World {
                 writes: data.map_or(0, |data| data.writes),
                 has_joined: data.is_some_and(|data| data.has_joined),
             };
-            self.is_awake(address).then_some(runner)
+            self.runs_programs(address).then_some(runner)
         });
         running.collect()
     }
@@ -62,7 +62,7 @@ impl World {
             .iter_mut()
             .filter(|(address, _)| !runners.iter().any(|runner| runner.address == **address));
         for process in stopped.filter_map(|(_, machine)| machine.process_mut()) {
-            process.touch(now, false);
+            process.note_contact(now, false);
         }
     }
 
@@ -113,7 +113,7 @@ impl World {
             Some(member) if in_touch && member.name.is_empty() => member.name.clone_from(&process.name),
             _ => {}
         }
-        let (wake, is_synced) = (process.touch(now, in_touch), process.is_synced);
+        let (wake, is_synced) = (process.note_contact(now, in_touch), process.is_synced);
         if let Some(data) = machine.data_mut() {
             data.has_joined |= in_touch;
             data.writes = if is_synced { writes } else { data.writes };

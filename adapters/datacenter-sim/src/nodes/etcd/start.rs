@@ -121,7 +121,7 @@ impl World {
         let own = BTreeMap::from([(arguments.name.clone(), arguments.peer_url.clone())]);
         // etcd's own ids would be equal for each such cluster; judges need to distinguish them.
         let token = format!("{} {address} {}", arguments.token, self.etcd.len());
-        let (cluster, formed) = Cluster::of(&own, &token);
+        let (cluster, formed) = Cluster::from_members(&own, &token);
         self.etcd.entry(cluster).or_insert(formed);
         let member = hash_to_id(&[&arguments.peer_url, &token]);
         self.initialise_member(address, cluster, member)
@@ -139,7 +139,7 @@ impl World {
         {
             return Err(format!("member {member:x} has already been bootstrapped"));
         }
-        let (cluster, new) = Cluster::of(initial, &arguments.token);
+        let (cluster, new) = Cluster::from_members(initial, &arguments.token);
         let member = hash_to_id(&[&arguments.peer_url, &arguments.token]);
         let known = self.etcd.entry(cluster).or_insert(new);
         if !known.members.contains_key(&member) {

@@ -34,7 +34,7 @@ async fn etcd_removes_no_member_that_its_majority_needs() {
 #[tokio::test(start_paused = true)]
 async fn each_running_voter_that_an_effect_ends_is_a_fact() {
     let fleet = Fleet::bootstrapped(3).await;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for address in &fleet.all[..2] {
         fleet.stop(address).await;
         fleet.stop(address).await;
@@ -42,11 +42,11 @@ async fn each_running_voter_that_an_effect_ends_is_a_fact() {
     for fact in fleet.facts() {
         if let EtcdFact::VoterLost { effect, voting, others, had_quorum, .. } = fact {
             let in_sync = others.iter().filter(|voter| voter.out_of_sync.is_none()).count();
-            told.push((effect.address, effect.epoch, (voting, others.len(), in_sync), had_quorum));
+            reported.push((effect.address, effect.epoch, (voting, others.len(), in_sync), had_quorum));
         }
     }
     let [one, two] = [fleet.all[0].clone(), fleet.all[1].clone()];
-    assert_eq!(told, [(one, 5, (3, 2, 2), true), (two, 5, (3, 2, 1), true)]);
+    assert_eq!(reported, [(one, 5, (3, 2, 2), true), (two, 5, (3, 2, 1), true)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -75,12 +75,12 @@ async fn to_end(io: &mut DuplexStream) -> String {
 
 /// Reads until the text arrives.
 async fn until(io: &mut DuplexStream, text: &str) -> String {
-    let mut seen = String::new();
-    while !seen.contains(text) {
+    let mut message = String::new();
+    while !message.contains(text) {
         let byte = timeout(PATIENCE, io.read_u8()).await.expect("something comes").unwrap();
-        seen.push(char::from(byte));
+        message.push(char::from(byte));
     }
-    seen
+    message
 }
 
 #[tokio::test(start_paused = true)]

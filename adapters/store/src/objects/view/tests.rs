@@ -59,8 +59,8 @@ fn view_advances_revision_by_revision() {
     assert_eq!(view.revision(), 14, "and still the revision is known");
 
     let from = view.follow(11).unwrap();
-    let told = view.changes_since(view.generation(), from).unwrap();
-    let told: Vec<_> = told
+    let reported = view.changes_since(view.generation(), from).unwrap();
+    let reported: Vec<_> = reported
         .iter()
         .map(|change| {
             let mod_revision = |stored: &Option<Arc<Stored>>| stored.as_ref().map(|s| s.mod_revision);
@@ -72,7 +72,7 @@ fn view_advances_revision_by_revision() {
             )
         })
         .collect();
-    assert_eq!(told, [(12, "b", Some(11), Some(12)), (13, "a", Some(11), None)]);
+    assert_eq!(reported, [(12, "b", Some(11), Some(12)), (13, "a", Some(11), None)]);
 }
 
 #[test]
@@ -82,8 +82,8 @@ fn unreadable_resource_is_a_fault_and_appears_deleted_until_it_is_readable() {
     let (new, news) = view.advance(3, vec![spoil("a", 3)]);
     assert_eq!((new.len(), news, names(&view)), (1, true, vec!["b".to_owned()]));
     assert_eq!(view.faults(), [Fault { key: "/core/roles/a".into(), why: "spoilt".into() }]);
-    assert_eq!(view.unread("/core/roles/a").map(|unread| unread.why), Some("spoilt".to_owned()));
-    assert_eq!(view.unread("/core/roles/b"), None);
+    assert_eq!(view.unread_resource("/core/roles/a").map(|unread| unread.why), Some("spoilt".to_owned()));
+    assert_eq!(view.unread_resource("/core/roles/b"), None);
     let (new, news) = view.advance(4, vec![spoil("a", 4)]);
     assert_eq!((new.len(), news), (1, false), "told once a change, and nothing changed for followers");
     assert!(!view.advance(5, vec![delete("a", 5)]).1);
@@ -137,9 +137,9 @@ proptest! {
         let mut revision = 1;
         for (n, step) in steps.iter().enumerate() {
             if n == start % steps.len() {
-                let seen: BTreeMap<_, _> =
+                let observed: BTreeMap<_, _> =
                     view.all_objects().iter().map(|s| (s.key.name.clone(), s.mod_revision)).collect();
-                followed = Some((view.ring().end_number(), seen));
+                followed = Some((view.ring().end_number(), observed));
             }
             revision += 1;
             let step: BTreeMap<_, _> = step.iter().cloned().collect();

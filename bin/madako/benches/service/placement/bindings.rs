@@ -143,17 +143,17 @@ impl BindingFollower {
         many: usize,
         holds: impl Fn(&str) -> bool,
     ) -> anyhow::Result<BTreeMap<String, String>> {
-        let mut seen = BTreeMap::new();
-        while seen.len() < many {
+        let mut observed = BTreeMap::new();
+        while observed.len() < many {
             let line = timeout(PATIENCE, self.0.next()).await;
-            let line = line.with_context(|| format!("{} of {many} after a long wait", seen.len()))??;
+            let line = line.with_context(|| format!("{} of {many} after a long wait", observed.len()))??;
             let line = std::str::from_utf8(line)?;
             if holds(line) {
                 let name = text_between(line, "\"name\": \"").context("a line without a name")?;
-                seen.insert(name.to_owned(), line.to_owned());
+                observed.insert(name.to_owned(), line.to_owned());
             }
         }
-        Ok(seen)
+        Ok(observed)
     }
 }
 

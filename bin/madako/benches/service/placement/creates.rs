@@ -144,10 +144,10 @@ async fn run_clients<C: 'static, R: 'static>(
                     if number == WARM_UP {
                         began.set(Instant::now());
                     }
-                    let asked = Instant::now();
+                    let sent_at = Instant::now();
                     ask(&mut connection, request).await?;
                     if number >= WARM_UP {
-                        times.push(asked.elapsed());
+                        times.push(sent_at.elapsed());
                     }
                 }
             })

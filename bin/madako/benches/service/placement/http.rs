@@ -40,7 +40,7 @@ impl Connection {
 
     /// Sends a request; returns status and body.
     pub(super) async fn ask(&mut self, request: &[u8]) -> anyhow::Result<(u16, &[u8])> {
-        let asked = async {
+        let requested = async {
             self.stream.write_all(request).await?;
             self.buffer.clear();
             let (end, status) = self.read_head().await?;
@@ -53,7 +53,7 @@ impl Connection {
             anyhow::ensure!(self.buffer.len() == end + length, "more than was asked for");
             anyhow::Ok((end, status))
         };
-        let (end, status) = timeout(PATIENCE, asked).await.context("no answer")??;
+        let (end, status) = timeout(PATIENCE, requested).await.context("no answer")??;
         Ok((status, &self.buffer[end..]))
     }
 
@@ -66,7 +66,7 @@ impl Connection {
 
     /// Opens a stream of lines.
     pub(super) async fn follow(mut self, path: &str) -> anyhow::Result<LineStream> {
-        let asked = async {
+        let requested = async {
             self.stream.write_all(&build_request("GET", path, "")).await?;
             self.buffer.clear();
             let (end, status) = self.read_head().await?;
@@ -78,7 +78,7 @@ impl Connection {
             );
             anyhow::Ok(end)
         };
-        let end = timeout(PATIENCE, asked).await.context("no watch")??;
+        let end = timeout(PATIENCE, requested).await.context("no watch")??;
         self.buffer.drain(..end);
         Ok(LineStream { connection: self, taken: 0, line: Vec::new() })
     }

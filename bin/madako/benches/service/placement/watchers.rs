@@ -52,18 +52,18 @@ pub(super) async fn measure_watchers(table: &mut Table) -> anyhow::Result<()> {
             ),
             Some(most < MEMORY),
         );
-        let told: usize = watched.value;
+        let reported: usize = watched.value;
         table.add_row(
             format!("changes received by {WATCHERS} watchers, {}", on.name()),
             format!("{} of {}", WATCHERS * CHANGES, WATCHERS * CHANGES),
             format!(
-                "{told} of {}, in order; made in {}, received in {}; clients: {}",
+                "{reported} of {}, in order; made in {}, received in {}; clients: {}",
                 WATCHERS * CHANGES,
                 format_time(changed),
                 format_time(all),
                 part_of_core(watched.core, all),
             ),
-            Some(told == WATCHERS * CHANGES),
+            Some(reported == WATCHERS * CHANGES),
         );
     }
     Ok(())
@@ -112,11 +112,11 @@ async fn run_watchers(
             })
         })
         .collect();
-    let mut told = 0;
+    let mut reported = 0;
     for watcher in watchers {
-        told += watcher.await.context("a watcher panicked")??;
+        reported += watcher.await.context("a watcher panicked")??;
     }
-    Ok(told)
+    Ok(reported)
 }
 
 fn change_number(line: &[u8]) -> Option<usize> {

@@ -30,7 +30,7 @@ This page is generated from the program's help (`madako help COMMAND`); a test c
 - A command validates its whole input before it stores anything. A command stores a value only if no other client
   changed the value at the same time; otherwise it reports the conflict and writes nothing.
 - Without `-o`, the output has the form of ckecli. Tables are for people and may change; JSON and YAML are for programs.
-  A command that deletes or overwrites something prints the change, where ckecli prints nothing.
+  A command that deletes something prints the deletion, where ckecli prints nothing.
 - When an option is given twice, the last one counts.
 
 ";

@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args, global: &Global, clock: &dyn Clock) -> Result<(),
     let decision = limit(&LimiterInput {
         reports: &reports,
         at,
-        times: &Times::of(&reports, (at, None), hold.as_ref(), &kept, &Times::default()),
+        times: &Times::from_answer(&reports, (at, None), hold.as_ref(), &kept, &Times::default()),
         entries: &entries.iter().collect::<Vec<_>>(),
         reboots: &reboots.iter().collect::<Vec<_>>(),
         nodes: &nodes.iter().map(String::as_str).collect::<Vec<_>>(),

@@ -221,11 +221,11 @@ async fn check_api_server(config: &Config) -> Check {
         return Check::not_applicable(NAME, why);
     };
     let fix = "check kubernetes.kubeconfig; madako kube issue makes a new one";
-    let asked = match ApiServer::new(access, Limits::default()) {
+    let answer = match ApiServer::new(access, Limits::default()) {
         Ok(server) => server.nodes().await.map_err(|error| Failure::Failed(error.into())),
         Err(error) => Err(Failure::Failed(error.into())),
     };
-    match asked {
+    match answer {
         Ok(nodes) => Check::passed(NAME, format!("{} has {} nodes", access.server(), nodes.len())),
         Err(failure) => Check::failed(NAME, failure.message().unwrap_or_default(), fix),
     }
@@ -242,7 +242,10 @@ fn check_metrics(config: &Config, samples: Option<&Samples>) -> Check {
     let down = samples.counts_by_label("madako_metrics_providers_down", "kind");
     let bad: u64 = ["failed", "undefined"].iter().filter_map(|condition| conditions.get(*condition)).sum();
     if bad == 0 && down.is_empty() {
-        return Check::passed(NAME, format!("{} of clusters, all usable", conditions.values().sum::<u64>()));
+        return Check::passed(
+            NAME,
+            format!("{} metrics of clusters, all usable", conditions.values().sum::<u64>()),
+        );
     }
     let kinds: Vec<String> = down.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     let down = if kinds.is_empty() {

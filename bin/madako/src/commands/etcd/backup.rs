@@ -56,7 +56,7 @@ impl PermitSource for Operator {
 pub(super) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
     tokio::select! {
         biased;
-        () = signals::wait_for_stop() => Err(Failure::failed("interrupted: an unfinished backup or proof was given up")),
+        () = signals::wait_for_stop() => Err(Failure::failed("a signal ended the command: an unfinished backup or proof was given up")),
         done = back_up(&args, global) => done,
     }
 }
@@ -80,7 +80,9 @@ async fn back_up(args: &Args, global: &Global) -> Result<(), Failure> {
         ))?;
         contents = Some(proved);
     }
-    let removed = backups.rotate(&command_permit(), &args.dir, args.max_backups, Some(&backup.name)).await?;
+    let removed = backups
+        .remove_older_backups(&command_permit(), &args.dir, args.max_backups, Some(&backup.name))
+        .await?;
     for name in &removed {
         says(format!("removed {name}\n"))?;
     }

@@ -15,11 +15,17 @@ use crate::limits::OPERATOR_ACTS;
 /// The cluster's etcd, and the addresses of the nodes with its members.
 pub(super) async fn open_members(global: &Global) -> Result<(EtcdMembers, Vec<String>), Failure> {
     let stored = get_entry(&open_store(global)?, keys::CLUSTER).await?;
-    let stored = stored.ok_or_else(|| Failure::failed("no cluster is stored: it has no etcd"))?;
+    let stored = stored.ok_or_else(|| {
+        Failure::failed(
+            "no cluster configuration is stored, so there is no etcd (madako cluster set stores one)",
+        )
+    })?;
     let cluster: Cluster = decode(keys::CLUSTER, &stored)?;
     let addresses: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
     if addresses.is_empty() {
-        return Err(Failure::failed("the cluster has no control plane node: it has no etcd"));
+        return Err(Failure::failed(
+            "the stored cluster has no control plane node, so there is no etcd to connect to",
+        ));
     }
     Ok((EtcdMembers::new(issuing_authorities(global)?, CLIENT_PORT), addresses))
 }

@@ -16,7 +16,7 @@ use crate::output::{OutputArgs, Table, print_text, show_value};
 pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) -> Result<(), Failure> {
     let stored = get_entry(store, keys::CLUSTER).await?;
     let stored =
-        stored.ok_or_else(|| Failure::failed("no cluster is stored: there is no etcd to restart"))?;
+        stored.ok_or_else(|| Failure::failed("no cluster configuration is stored, so there is no etcd to restart (madako cluster set stores one)"))?;
     let cluster: Cluster = decode(keys::CLUSTER, &stored)?;
     let members: Vec<&str> = cluster.control_plane().map(|node| node.address.as_str()).collect();
     if !members.contains(&address) {
@@ -39,10 +39,11 @@ pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) ->
             "{address}: the leader restarts etcd in its next pass; `madako ops` and `madako history` show it\n"
         ));
     };
-    let asked = json!({ "address": address, "requested_at": serde_json::to_value(request)?["requested_at"] });
-    show_value(format, &asked, |asked| {
+    let request_shown =
+        json!({ "address": address, "requested_at": serde_json::to_value(request)?["requested_at"] });
+    show_value(format, &request_shown, |request_shown| {
         let mut table = Table::new(["ADDRESS", "REQUESTED AT"]);
-        let time = asked["requested_at"].as_str().unwrap_or_default();
+        let time = request_shown["requested_at"].as_str().unwrap_or_default();
         table.add_row([address.to_owned(), time.to_owned()]);
         table.to_text()
     })

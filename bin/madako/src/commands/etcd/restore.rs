@@ -74,7 +74,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let store = open_store(global)?;
     let stored = get_entry(&store, keys::CLUSTER).await?;
     let stored =
-        stored.ok_or_else(|| Failure::failed("no cluster is stored: there is no etcd to restore"))?;
+        stored.ok_or_else(|| Failure::failed("no cluster configuration is stored, so there is no etcd to restore (madako cluster set stores one)"))?;
     check_arguments(args, &decode(keys::CLUSTER, &stored)?)?;
     let present = get_entry(&store, keys::ETCD_RESTORE).await?;
     let request = restore_request(args);
@@ -106,7 +106,7 @@ fn restore_request(args: &Args) -> RestoreRequest {
 fn check_arguments(args: &Args, cluster: &Cluster) -> Result<(), Failure> {
     if args.confirm != cluster.name {
         return Err(Failure::bad_input(format_args!(
-            "--confirm is {:?}, and the name of the cluster is {:?}: nothing is restored",
+            "--confirm: got {:?}, expected {:?}, the name of the cluster: nothing is restored",
             args.confirm, cluster.name
         )));
     }

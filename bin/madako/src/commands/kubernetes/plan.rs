@@ -48,7 +48,7 @@ use crate::serve_args::parse_updates;
 /// ends_after_seconds}]); held ([{operation, reason, nodes, why, remains}]); refused (empty: a refused plan is an error);
 /// expected_seconds; deprecated_apis ([{api_version, resource, removed_in, is_removed, servers}]); notes. Unknown versions are null.
 ///
-/// Exit codes: 0: nothing to do; 1: work is left; 2: the plan is refused, the state could not be read, or bad input.
+/// Exit codes: 0: nothing to do; 1: work is left, the plan is refused, or the state could not be read; 2: bad input.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako kube plan\n  madako kube plan --image \
                         kubernetes=registry.example.com/kubernetes:1.34.5 -o json")]
@@ -74,13 +74,12 @@ fn parse_image(text: &str) -> Result<Assignment, String> {
 
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let given = args.image.as_slice();
-    let planned = make_plan(global, given, args.max_concurrent_updates).await;
-    let (mut planned, gathered) = planned.map_err(Failure::into_bad_input)?;
+    let (mut planned, gathered) = make_plan(global, given, args.max_concurrent_updates).await?;
     let (requested, unknown) = join_answers(ask_servers(&gathered).await, planned.version.as_ref());
     planned.deprecated_apis = requested;
     planned.notes.extend(unknown);
     if !planned.refused.is_empty() {
-        return Err(Failure::bad_input(describe_refusal(&planned.refused)));
+        return Err(Failure::failed(describe_refusal(&planned.refused)));
     }
     show_value(args.output, &planned, format_plan)?;
     if planned.is_empty() { Ok(()) } else { Err(Failure::Different) }
@@ -97,7 +96,7 @@ async fn make_plan(
     let unclear = settings.unclear_images.get(&ImageName::Kubernetes);
     if let Some(why) = unclear {
         return Err(Failure::failed(format_args!(
-            "the image of Kubernetes is not known ({why}): run madako images set kubernetes=IMAGE"
+            "cannot plan the update, because the image of Kubernetes is not known ({why}): run madako images set kubernetes=IMAGE"
         )));
     }
     let stored = madako_protocol::store::Store::list(&open_store(global)?, keys::RECORDS).await?.entries;
@@ -211,7 +210,7 @@ fn changes(components: &[PlannedComponent]) -> List {
             None => alike.push((changed, vec![&changed.node])),
         }
     }
-    let told = |version: Option<&KubernetesVersion>, image: Option<&str>| match version {
+    let version_text = |version: Option<&KubernetesVersion>, image: Option<&str>| match version {
         Some(version) => version.to_string(),
         None => image.unwrap_or("-").to_owned(),
     };
@@ -220,8 +219,8 @@ fn changes(components: &[PlannedComponent]) -> List {
         list.add(vec![
             Cell::from(changed.component),
             changed.state.into(),
-            told(changed.from_version.as_ref(), changed.from_image.as_deref()).into(),
-            told(changed.to_version.as_ref(), Some(&changed.to_image)).into(),
+            version_text(changed.from_version.as_ref(), changed.from_image.as_deref()).into(),
+            version_text(changed.to_version.as_ref(), Some(&changed.to_image)).into(),
             join_addresses(&nodes).into(),
         ]);
     }

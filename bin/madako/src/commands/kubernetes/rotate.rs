@@ -3,6 +3,7 @@
 use madako_domain::cluster::Cluster;
 use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::keys;
+use madako_domain::settings::{OperationMode, OperationModes, Settings};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
@@ -21,13 +22,14 @@ use crate::output::print_text;
 /// it the next one, adds a new key, restarts the API servers one at a time, puts the new key first, restarts them again, lets an
 /// API server write each Secret anew, drops the earlier keys, and restarts the API servers a last time. Secrets are readable all
 /// the time. Each step waits until every API server is healthy; `madako kube status` shows the step and what it waits for, and
-/// `madako kube pause` halts the rotation. The leader acts only with `kubernetes.mode: act`.
+/// `madako kube pause` halts the rotation. The leader carries out a rotation only with `operations.mode: act` and
+/// `kubernetes.mode: act`; with other modes the command is refused, also with --dry-run.
 ///
 /// With Vault, the keys are in CKE's secret cke/secrets/k8s: do not run `ckecli vault enckey` meanwhile. Secrets in backups of
 /// etcd of before the end of the rotation need the earlier keys, which the rotation drops.
 ///
-/// Exit codes: 0: the leader is asked, or the steps of --dry-run are printed; 1: a rotation is under way, or the store could not
-/// be read or written; 2: bad input.
+/// Exit codes: 0: the leader is asked, or the steps of --dry-run are printed; 1: the leader does not act, a rotation is under way,
+/// or the store could not be read or written; 2: bad input.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  madako kube rotate-encryption-key --dry-run\n  madako kube rotate-encryption-key"
@@ -42,9 +44,12 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let store = open_store(global)?;
     let cluster = read_cluster(&store).await?;
     refuse_during_rotation(&store).await?;
+    refuse_without_acting_leader(&store).await?;
     let now = SystemClock.now();
     let now = now.replace_nanosecond(0).unwrap_or(now);
-    let key = now.format(&Rfc3339).map_err(|_| Failure::failed("the clock has an impossible time"))?;
+    let key = now
+        .format(&Rfc3339)
+        .map_err(|_| Failure::failed("the clock of this host has a year beyond 9999: correct it"))?;
     if !args.dry_run {
         let value = serde_json::to_vec(&EncryptionRotation::new(&key))?;
         let conditions = vec![unchanged_condition(keys::ENCRYPTION_ROTATION, None)];
@@ -63,6 +68,35 @@ pub(crate) async fn refuse_during_rotation(store: &dyn Store) -> Result<(), Fail
         "a rotation of the encryption key is under way (new key {key}, last step: {stage}): wait for its end, which madako kube \
          status shows"
     )))
+}
+
+/// Refuses a request that the present leader would leave in the store for ever.
+async fn refuse_without_acting_leader(store: &dyn Store) -> Result<(), Failure> {
+    let entry = get_entry(store, keys::SETTINGS).await?;
+    let settings = entry.map(|entry| decode::<Settings>(keys::SETTINGS, &entry)).transpose()?;
+    match find_idle_mode(settings.as_ref()) {
+        None => Ok(()),
+        Some(why) => Err(Failure::failed(format_args!(
+            "no leader would rotate the encryption key, so that nothing was written: {why}; set operations.mode and \
+             kubernetes.mode to act in the configuration file of each instance, and start them again"
+        ))),
+    }
+}
+
+/// The reason for which the leader with these settings carries out no rotation. `None`: it does.
+fn find_idle_mode(settings: Option<&Settings>) -> Option<String> {
+    let Some(settings) = settings else {
+        return Some(format!("no leader has stored its modes in {}", keys::SETTINGS));
+    };
+    let Some(OperationModes { operations, kubernetes }) = settings.modes else {
+        return Some(format!(
+            "the leader has an earlier version, which stores no modes in {}",
+            keys::SETTINGS
+        ));
+    };
+    let modes = [("operations.mode", operations), ("kubernetes.mode", kubernetes)];
+    let idle = modes.into_iter().find(|(_, mode)| *mode != OperationMode::Act);
+    idle.map(|(setting, mode)| format!("the leader has {setting}: {mode} ({})", keys::SETTINGS))
 }
 
 /// The steps of a rotation. `key` is the name of the new key; `None`: nothing was written.
@@ -104,9 +138,12 @@ mod tests {
             ..Cluster::default()
         };
         let key = "2026-01-01T00:00:00Z".to_owned();
-        let asked = describe_steps(&cluster(3), Some(&key));
-        assert!(asked.contains(&key) && asked.contains("10.0.0.1, 10.0.0.2, 10.0.0.3\n"), "{asked}");
-        assert!(!asked.contains("No API server answers"), "{asked}");
+        let requested = describe_steps(&cluster(3), Some(&key));
+        assert!(
+            requested.contains(&key) && requested.contains("10.0.0.1, 10.0.0.2, 10.0.0.3\n"),
+            "{requested}"
+        );
+        assert!(!requested.contains("No API server answers"), "{requested}");
         let shown = describe_steps(&cluster(1), None);
         assert!(shown.contains("nothing was written") && shown.contains("No API server answers"), "{shown}");
     }

@@ -44,8 +44,8 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 /// the components, the list has the certificates that are due (they end soon) or unreadable, with the path of the file, and
 /// the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all certificates and objects.
 ///
-/// Exit codes: 0: all components, certificates and objects are good; 1: some are not, or a rotation is under way; 2: the
-/// state could not be read, or bad input.
+/// Exit codes: 0: all components, certificates and objects are good; 1: some are not, a rotation is under way, or the state
+/// could not be read; 2: bad input.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako kube status\n  madako kube status -o wide --sort-by state\n  \
                         madako kube status --watch")]
@@ -88,7 +88,7 @@ struct ShownRotation {
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let mut is_good = true;
     let read = async || {
-        let shown = gather_kubernetes_status(global).await.map_err(Failure::into_bad_input)?;
+        let shown = gather_kubernetes_status(global).await?;
         let objects = shown.objects.as_ref().is_some_and(|all| all.iter().all(is_as_wanted));
         let certificates = shown.certificates.iter().all(is_valid);
         is_good = objects

@@ -54,6 +54,9 @@ pub(super) struct KnownMachine {
     pub(super) next: Option<&'static str>,
     /// The reason for its part in the cluster.
     pub(super) why: Option<String>,
+    /// Time of the plan whose reason is stored; `None`: the reason holds now.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub(super) decided: Option<OffsetDateTime>,
 }
 
 /// All machines with the registry's own descriptions, and remarks for the operator.
@@ -123,12 +126,12 @@ fn describe_machines(
         let node = address.and_then(|address| nodes.get(address).copied());
         let change = address.and_then(|address| next.get(address));
         let choice = address.and_then(|address| choices.get(address));
-        let why = match (change, node, choice, &eligible) {
-            (Some((_, Some(why))), ..) => why.clone(),
-            (_, Some(_), Some(choice), _) => choice.why.clone(),
-            (_, Some(_), None, _) => NO_CHOICE.to_owned(),
-            (_, None, _, Some(eligible)) => eligible[index].to_string(),
-            (_, None, _, None) => "no template is stored, so no machine is chosen".to_owned(),
+        let (why, decided) = match (change, node, choice, &eligible) {
+            (Some((_, Some(why))), ..) => (why.clone(), None),
+            (_, Some(_), Some(choice), _) => (choice.why.clone(), Some(whole_seconds(choice.at))),
+            (_, Some(_), None, _) => (NO_CHOICE.to_owned(), None),
+            (_, None, _, Some(eligible)) => (eligible[index].to_string(), None),
+            (_, None, _, None) => ("no template is stored, so no machine is chosen".to_owned(), None),
         };
         machines.push(KnownMachine {
             serial: Some(spec.serial.clone()),
@@ -142,6 +145,7 @@ fn describe_machines(
             retire_date: Some(spec.retire_date),
             next: change.map(|(change, _)| *change),
             why: Some(why),
+            decided,
             ..machine_in_cluster(node, address, &repairs)
         });
     }
@@ -183,14 +187,18 @@ fn machine_in_cluster(
         repair: address.and_then(|address| repairs.get(address)).map(|entry| (*entry).clone()),
         next: None,
         why: None,
+        decided: None,
     }
 }
 
 /// Beginning of the machine's state, to the second.
 fn start_of_state(machine: &Machine, now: OffsetDateTime) -> Option<OffsetDateTime> {
     let lasts = time::Duration::checked_seconds_f64(machine.status.duration)?;
-    let began = now.checked_sub(lasts)?;
-    Some(began.replace_nanosecond(0).unwrap_or(began))
+    now.checked_sub(lasts).map(whole_seconds)
+}
+
+fn whole_seconds(time: OffsetDateTime) -> OffsetDateTime {
+    time.replace_nanosecond(0).unwrap_or(time)
 }
 
 /// The entry that counts of each address: the unfinished one, else the last one.

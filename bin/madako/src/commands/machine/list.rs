@@ -19,7 +19,9 @@ use crate::output::{print_bytes, print_note};
 /// Shows one line for each machine: rack, role, state and since when, part in the cluster, repair, and why it has that part.
 ///
 /// NEXT is the change that the next plan makes, WHY the reason of that plan, of the plan that gave the node its part, or
-/// the reason why the machine is not chosen. A node whose machine is not in the registry has the state MISSING.
+/// the reason why the machine is not chosen. DECIDED, of the wide form, is the age of a reason of an earlier plan; the other
+/// reasons hold now. A node whose machine is not in the registry has the state MISSING. A terminal has one line for each
+/// machine: a narrow one leaves the role out and cuts reasons, which the wide form and machine show have.
 ///
 /// Exit codes: 0: shown; 1: the store or the registry does not answer.
 #[derive(Debug, clap::Args)]
@@ -94,13 +96,13 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     if let Some(file) = &args.export {
         return export(file, args, read_known_machines(args.all, store, SystemClock.now()).await?);
     }
-    let mut told = Vec::new();
+    let mut shown_remarks = Vec::new();
     let shown = async || {
         let KnownMachines { mut machines, remarks, .. } =
             read_known_machines(args.all, store, SystemClock.now()).await?;
-        if !args.list.is_for_people() && remarks != told {
+        if !args.list.is_for_people() && remarks != shown_remarks {
             remarks.iter().for_each(print_note);
-            told.clone_from(&remarks);
+            shown_remarks.clone_from(&remarks);
         }
         machines.retain(|machine| args.filter.includes_machine(machine));
         Ok(ShownMachines { machines, remarks })
@@ -132,7 +134,8 @@ fn export(file: &str, args: &Args, known: KnownMachines) -> Result<(), Failure> 
 
 pub(crate) fn list_columns() -> List {
     let columns = ["ADDRESS", "RACK", "ROLE", "STATE", "SINCE", "PART", "REPAIR", "NEXT", "WHY"];
-    List::new(&columns, &["SERIAL", "NODE", "TAINTS", "BMC", "RETIRE DATE"])
+    List::new(&columns, &["SERIAL", "NODE", "TAINTS", "BMC", "RETIRE DATE", "DECIDED"])
+        .with_rows_of_one_line(&["ROLE"])
 }
 
 /// The machines that match, with remarks, which only people see in the list.
@@ -183,6 +186,7 @@ fn machine_line(machine: &KnownMachine, now: OffsetDateTime) -> Vec<Cell> {
         taints.collect::<Vec<_>>().join(",").into(),
         text(&machine.bmc_type).into(),
         retires.unwrap_or_default().into(),
+        age_cell(machine.decided, now),
     ]
 }
 

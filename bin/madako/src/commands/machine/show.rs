@@ -84,6 +84,8 @@ fn machine_text(shown: &ShownMachine, now: OffsetDateTime) -> String {
     }
     lines.push(("Next plan", Some(machine.next.unwrap_or("no change").to_owned())));
     lines.push(("Why", machine.why.clone()));
+    let decided = machine.decided.map(|at| format!("{} ago, by an earlier plan", age_of(Some(at), now)));
+    lines.push(("Decided", decided));
     let width = Surface::for_output().width.unwrap_or(usize::MAX);
     let mut text = String::new();
     for (name, value) in lines {

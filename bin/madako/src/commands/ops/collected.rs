@@ -16,7 +16,7 @@ use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
 use madako_supervisor::nodes::{OperationsMode, OperationsPorts, node_target};
-use madako_supervisor::operations::operations_ports;
+use madako_supervisor::operations::{node_components, operations_ports};
 
 use super::join_addresses;
 use super::plan::{CollectedInputs, KubernetesInputs};
@@ -26,7 +26,7 @@ use crate::commands::etcd::members::command_permit;
 use crate::commands::images::Assignment;
 use crate::failure::Failure;
 use crate::host;
-use crate::limits::MAX_TOLD;
+use crate::limits::MAX_SERVER_TEXT;
 use crate::output::{escape_unprintable, print_note};
 
 /// The state of a fleet, and the ports through which it was read.
@@ -62,8 +62,10 @@ async fn gather_configured(config: Config, images: &[Assignment]) -> Result<Gath
     operations.mode = Some(OperationsMode::Observe);
     let store: Arc<dyn Store> = Arc::new(access::open_configured_store(&config)?);
     let seed = host::draw_seed().map_err(Failure::Failed)?;
-    let clock = Arc::new(SystemClock);
-    let ports = operations_ports(&operations, Arc::clone(&store), clock, None, seed).ok_or_else(|| {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let components = node_components(&operations, &store, Arc::clone(&clock), seed);
+    let ports = operations_ports(&operations, Arc::clone(&store), clock, components, None, seed);
+    let ports = ports.ok_or_else(|| {
         Failure::failed("operations on nodes are off: set operations.mode in the configuration file")
     })?;
     let snapshot = store.list("").await?;
@@ -161,7 +163,7 @@ fn merge_errors(errors: &[(String, String)]) -> Vec<String> {
         }
     }
     let tell = |(_, why, others): (String, &str, Vec<&str>)| {
-        let why: String = why.chars().take(MAX_TOLD).collect();
+        let why: String = why.chars().take(MAX_SERVER_TEXT).collect();
         let more = match others.len() {
             0 => String::new(),
             1 => format!("; the same on {}", others[0]),

@@ -20,7 +20,7 @@ use crate::output::{Format, Table, show_value};
 /// if that is given. The command then opens no connection. Of etcd's files, the output names only the certificates in
 /// the status that end soon. `madako ops plan --help` shows the form of the status.
 ///
-/// Exit codes: 0: nothing; 1: there are differences; 2: the state could not be read, or bad input.
+/// Exit codes: 0: nothing; 1: there are differences, or the state could not be read; 2: bad input.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  madako ops diff\n  madako ops diff -o json\n  madako ops diff --cluster cluster.yml \
@@ -44,7 +44,7 @@ struct ShownDifference {
 }
 
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let differences = collect_differences(args, global).await.map_err(Failure::into_bad_input)?;
+    let differences = collect_differences(args, global).await?;
     let shown = ShownDifference { differences };
     show_value(args.output, &shown, difference_table)?;
     if shown.differences.is_empty() { Ok(()) } else { Err(Failure::Different) }

@@ -125,7 +125,7 @@ impl CollectedInputs {
     /// The components were not asked.
     pub(crate) fn kubernetes(&self) -> Result<&KubernetesInputs, Failure> {
         let kubernetes = self.kubernetes.as_ref();
-        kubernetes.ok_or_else(|| Failure::failed("the state has no answers of the components of Kubernetes"))
+        kubernetes.ok_or_else(|| Failure::failed("the components of Kubernetes were not asked for their state: set kubernetes.mode in the configuration file"))
     }
 
     pub(crate) fn as_input<'a>(&'a self, settings: &'a Settings) -> Input<'a> {

@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use super::{ShownHeld, ShownOperation, join_addresses};
 use crate::access::get_entry;
 use crate::failure::Failure;
-use crate::limits::{LIST_PAUSE, MAX_OPS_PAGE, MAX_TOLD, OPS_DEADLINE};
+use crate::limits::{LIST_PAUSE, MAX_OPS_PAGE, MAX_SERVER_TEXT, OPS_DEADLINE};
 use crate::list::{AsList, Cell, List, ListArgs, Tone};
 use crate::output::escape_unprintable;
 
@@ -148,13 +148,19 @@ struct Problem {
 }
 
 fn page_failure(url: &str, answer: &HttpResponse) -> Failure {
-    let why: String = String::from_utf8_lossy(&answer.body).trim().chars().take(MAX_TOLD).collect();
-    Failure::failed(format_args!("{url} answered {}: {}", answer.status, escape_unprintable(&why)))
+    let why: String = String::from_utf8_lossy(&answer.body).trim().chars().take(MAX_SERVER_TEXT).collect();
+    Failure::failed(format_args!(
+        "the leader answered the request for {url} with status {}: {}",
+        answer.status,
+        escape_unprintable(&why)
+    ))
 }
 
 async fn fetch(url: &str) -> Result<Bytes, Failure> {
     let answer = get_page(url, OPS_DEADLINE).await.map_err(|failure| match failure {
-        Failure::Failed(error) => Failure::Failed(error.context("the leader cannot be asked")),
+        Failure::Failed(error) => {
+            Failure::Failed(error.context("cannot read the page of operations from the leader"))
+        }
         other => other,
     })?;
     match answer.status {
@@ -194,12 +200,12 @@ impl AsList for LeaderOperations {
         }
         for (address, node) in parts.nodes.iter().filter(|(_, node)| !node.reachable) {
             let age = node.age_seconds.map(|age| format!("status {age:.0} s old"));
-            let told: Vec<String> = age.into_iter().chain(node.error.clone()).collect();
-            add("unreachable", Tone::Bad, "-", &[address], told.join(": "));
+            let details: Vec<String> = age.into_iter().chain(node.error.clone()).collect();
+            add("unreachable", Tone::Bad, "-", &[address], details.join(": "));
         }
         for (address, seconds) in &parts.backing_off {
-            let told = format!("for {seconds:.0} s: the last command failed");
-            add("backs-off", Tone::Notice, "-", &[address], told);
+            let details = format!("for {seconds:.0} s: the last command failed");
+            add("backs-off", Tone::Notice, "-", &[address], details);
         }
         list
     }

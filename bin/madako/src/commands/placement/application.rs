@@ -4,7 +4,7 @@ use clap::{Arg, ArgAction};
 use madako_domain::placement::kind::Kind;
 use serde_json::{Map, Value, json};
 
-use super::edit::{Change, append, merge, put_all, put_value, value_at_path};
+use super::edit::{Change, append, merge, put_value, put_values_unless_empty, value_at_path};
 use super::given::GivenOptions;
 use super::show::Column;
 use super::words::{
@@ -170,7 +170,9 @@ impl Source {
         } else if url.ends_with("zip") || url.ends_with("csar") {
             Ok(Some(Self::Csar(url.to_owned())))
         } else {
-            Err(Failure::bad_input("--url: expected an address that ends with .yaml, .yml, .zip or .csar"))
+            Err(Failure::bad_input(format_args!(
+                "--url: got {url:?}, expected an address that ends with .yaml, .yml, .zip or .csar"
+            )))
         }
     }
 
@@ -202,10 +204,14 @@ fn read_hooks(given: &GivenOptions) -> Result<Map<String, Value>, Failure> {
         names.push("shutdown");
         let values = given.text_values("hook-shutdown");
         let whole = |place: usize, what: &str| {
-            let number = values.get(place).map(|text| text.parse::<i64>()).transpose();
-            number.map_err(|_| {
-                Failure::bad_input(format_args!("--hook-shutdown: {what} must be a whole number"))
-            })
+            let parse = |text: &String| {
+                text.parse::<i64>().map_err(|_| {
+                    Failure::bad_input(format_args!(
+                        "--hook-shutdown: got {text:?} as {what}, expected a whole number"
+                    ))
+                })
+            };
+            values.get(place).map(parse).transpose()
         };
         fields.insert(
             "shutdown_grace_time".to_owned(),
@@ -303,7 +309,7 @@ fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
                 let values: Vec<Value> = values.into_iter().map(Value::from).collect();
                 append(application, &path, &values, true);
             } else {
-                put_all(application, &path, &values);
+                put_values_unless_empty(application, &path, &values);
             }
         }
         let migration = match (given.is_flag_set("enable-migration"), given.is_flag_set("disable-migration"))

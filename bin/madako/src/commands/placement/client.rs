@@ -139,7 +139,7 @@ impl ApiClient {
                     "; it is unknown whether the request took effect"
                 };
                 Err(Failure::failed(format_args!(
-                    "no whole answer about {} from {} within {} s{unsure}",
+                    "no complete answer about {} from the API at {} within {} s{unsure}",
                     request.subject,
                     self.url,
                     deadline.as_secs()
@@ -220,9 +220,13 @@ fn refusal_failure(request: &Request, status: StatusCode, body: &[u8]) -> Failur
         .as_str()
         .map(|title| format!(" {}", remove_control_characters(title)))
         .unwrap_or_default();
+    // As in Krake, some details begin with the status.
+    let repeated = format!("{}: ", status.as_u16());
     let detail = match &problem["detail"] {
         Value::Null => String::new(),
-        Value::String(text) => format!(": {}", remove_control_characters(text)),
+        Value::String(text) => {
+            format!(": {}", remove_control_characters(text.strip_prefix(&repeated).unwrap_or(text)))
+        }
         other => format!(": {}", remove_control_characters(&other.to_string())),
     };
     let hint = match status {

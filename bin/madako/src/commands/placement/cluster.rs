@@ -6,7 +6,7 @@ use madako_domain::placement::kubernetes::ClusterState;
 use serde_json::{Map, Value, json};
 
 use super::client::{ApiClient, Request};
-use super::edit::{Change, append, merge, put_all, put_value, value_at_path};
+use super::edit::{Change, append, merge, put_value, put_values_unless_empty, value_at_path};
 use super::given::GivenOptions;
 use super::kubeconfig::select_context;
 use super::show::Column;
@@ -213,7 +213,11 @@ fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
             *value_at_path(cluster, &["spec", "metrics"]) = json!([]);
         }
         append(cluster, &["spec", "metrics"], &metrics, false);
-        put_all(cluster, &["spec", "custom_resources"], &given.text_values("custom-resource"));
+        put_values_unless_empty(
+            cluster,
+            &["spec", "custom_resources"],
+            &given.text_values("custom-resource"),
+        );
         for (field, remove, option) in [
             ("labels", "remove-existing-cloud-label-constraints", "cloud-label-constraint"),
             ("metrics", "remove-existing-cloud-metric-constraints", "cloud-metric-constraint"),
@@ -292,8 +296,8 @@ pub(super) async fn add_inherited(api: &ApiClient, cluster: &mut Value) -> Resul
     let mentioned = |name: &str, constraints: &[String]| constraints.iter().any(|text| text.contains(name));
     for (name, value) in cloud["metadata"]["labels"].as_object().unwrap_or(&Map::new()) {
         if all_labels || mentioned(name, &label_constraints) {
-            let told = format!("{} (inherited)", value.as_str().unwrap_or_default());
-            cluster["metadata"]["labels"][name] = told.into();
+            let labelled_value = format!("{} (inherited)", value.as_str().unwrap_or_default());
+            cluster["metadata"]["labels"][name] = labelled_value.into();
         }
     }
     let kind = cloud["spec"]["type"].as_str().unwrap_or_default();

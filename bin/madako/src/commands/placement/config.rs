@@ -74,7 +74,10 @@ impl Settings {
     /// The file names none.
     pub(super) fn required_user(&self) -> Result<String, Failure> {
         self.user.clone().ok_or_else(|| {
-            Failure::bad_input(format_args!("{} names no user: give a namespace by --namespace", self.origin))
+            Failure::bad_input(format_args!(
+                "{} names no user, whose name is the default namespace: give --namespace",
+                self.origin
+            ))
         })
     }
 

@@ -394,7 +394,9 @@ fn build_from_file(given: &GivenOptions) -> Result<Value, Failure> {
         {
             Ok(documents.swap_remove(0))
         }
-        1 => Err(Failure::bad_input(format_args!("{file}: metadata.name must be the name of the resource"))),
+        1 => Err(Failure::bad_input(format_args!(
+            "{file}: metadata.name is missing or unusable, expected the name of the resource"
+        ))),
         many => Err(Failure::bad_input(format_args!("{file} contains {many} documents, expected one"))),
     }
 }

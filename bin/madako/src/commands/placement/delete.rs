@@ -112,7 +112,7 @@ pub(super) async fn run(
         Err(failure) => {
             let why = failure.message().unwrap_or_default();
             return Err(Failure::failed(format_args!(
-                "{why}; nothing was deleted (--yes deletes without listing the dependent resources)"
+                "{why}; {subject} was not deleted (--yes deletes without listing the dependent resources)"
             )));
         }
     }
@@ -136,8 +136,8 @@ async fn read_dependents(api: &ApiClient, place: &CommandScope, name: &str) -> R
 fn confirm_deletion(text: &str, subject: &str) -> Result<(), Failure> {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(Failure::bad_input(format_args!(
-            "{text}\nnothing was deleted: there is no terminal for the question; --yes confirms the deletion \
-             of all of this"
+            "{text}\n{subject} was not deleted: there is no terminal to ask for confirmation; --yes confirms the \
+             deletion of all of this"
         )));
     }
     print_note(format_args!("{text}\nDelete {subject} and all of this? Type yes to agree:"));
@@ -145,6 +145,6 @@ fn confirm_deletion(text: &str, subject: &str) -> Result<(), Failure> {
     io::stdin().read_line(&mut answer)?;
     match answer.trim() {
         "yes" | "y" => Ok(()),
-        _ => Err(Failure::failed("nothing was deleted")),
+        _ => Err(Failure::failed(format_args!("the deletion was not confirmed: {subject} was not deleted"))),
     }
 }

@@ -43,8 +43,12 @@ pub(super) fn put_value(document: &mut Value, path: &[&str], value: Option<impl 
     }
 }
 
-/// Puts values at a path, unless they are empty.
-pub(super) fn put_all(document: &mut Value, path: &[&str], values: &[impl Clone + Into<Value>]) {
+/// Puts the array at a path, unless it has no values.
+pub(super) fn put_values_unless_empty(
+    document: &mut Value,
+    path: &[&str],
+    values: &[impl Clone + Into<Value>],
+) {
     if !values.is_empty() {
         *value_at_path(document, path) = values.iter().cloned().map(Into::into).collect();
     }

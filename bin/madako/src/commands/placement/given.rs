@@ -78,9 +78,9 @@ impl GivenOptions {
     /// A name that would change the path of the URL.
     pub(super) fn name(&self) -> Result<&str, Failure> {
         match self.text_value("name").unwrap_or_default() {
-            "" | "." | ".." => Err(Failure::bad_input(
-                "NAME: expected the name of a resource, which is neither empty nor . nor ..",
-            )),
+            name @ ("" | "." | "..") => Err(Failure::bad_input(format_args!(
+                "NAME: got {name:?}, expected the name of a resource, which is neither empty nor . nor .."
+            ))),
             name => Ok(name),
         }
     }

@@ -4,7 +4,7 @@ use clap::Arg;
 use madako_domain::placement::kind::Kind;
 use serde_json::{Value, json};
 
-use super::edit::{Change, put_all, put_value, value_at_path};
+use super::edit::{Change, put_value, put_values_unless_empty, value_at_path};
 use super::given::GivenOptions;
 use super::password::read_password;
 use super::show::Column;
@@ -250,7 +250,7 @@ fn change_cloud(given: &GivenOptions) -> Result<Change, Failure> {
         }
         let openstack = value_at_path(cloud, &["spec", "openstack"]);
         put_value(openstack, &["url"], given.text_value("url"));
-        put_all(openstack, &["metrics"], &metrics);
+        put_values_unless_empty(openstack, &["metrics"], &metrics);
         if let Some(provider) = &provider {
             for field in ["name", "namespaced"] {
                 *value_at_path(openstack, &["infrastructure_provider", field]) = provider[field].clone();

@@ -33,16 +33,16 @@ pub(super) async fn run(
     args: &ListArgs,
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
-    let mut told = Vec::new();
+    let mut shown_remarks = Vec::new();
     let shown = async || {
         let items = read_items(api, place, resource.many).await?;
         let mut explained = ExplainedPlacement::default();
         if resource.kind == Kind::Application && args.has_columns() {
             explained = explain_all(api, &items).await;
         }
-        if explained.remarks != told {
+        if explained.remarks != shown_remarks {
             explained.remarks.iter().for_each(print_note);
-            told.clone_from(&explained.remarks);
+            shown_remarks.clone_from(&explained.remarks);
         }
         Ok(ResourceList { resource, items, explained })
     };
@@ -64,7 +64,7 @@ async fn read_items(api: &ApiClient, place: &CommandScope, called: &str) -> Resu
     match answer.body.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => Ok(items),
         _ => Err(Failure::failed(format_args!(
-            "{} has no items: check that the address is that of a Krake API",
+            "{} has no field `items`: check that the configured address is that of a Krake API",
             request.subject
         ))),
     }
@@ -178,9 +178,13 @@ fn narrow_columns(resource: &Resource) -> impl Iterator<Item = &'static Column> 
     BASE[..count].iter().chain(resource.columns)
 }
 
-/// The other base columns: labels and times.
-fn wide_columns() -> &'static [Column] {
-    &BASE[2..]
+/// The age of an application, whose narrow form has the age of its binding.
+const AGE: [Column; 1] = [Column::for_time("age", "/metadata/created")];
+
+/// The other base columns: labels and times. The age is there once.
+fn wide_columns(resource: &Resource) -> impl Iterator<Item = &'static Column> {
+    let age = if resource.kind == Kind::Application { &AGE[..] } else { &[] };
+    BASE[2..3].iter().chain(age).chain(&BASE[4..])
 }
 
 pub(super) fn list_columns(resource: &Resource) -> List {
@@ -189,7 +193,7 @@ pub(super) fn list_columns(resource: &Resource) -> List {
         Kind::Application => headings.extend(OF_APPLICATIONS.map(str::to_owned)),
         _ => headings.push("AGE".to_owned()),
     }
-    let wide: Vec<String> = wide_columns().iter().map(Column::heading_text).collect();
+    let wide: Vec<String> = wide_columns(resource).map(Column::heading_text).collect();
     List::new(&headings, &wide)
 }
 
@@ -206,7 +210,7 @@ impl AsList for ResourceList {
                 }
                 _ => cells.push(age_cell(parse_instant(&item["metadata"]["created"]), now)),
             }
-            cells.extend(wide_columns().iter().map(|column| make_cell(column, item, now)));
+            cells.extend(wide_columns(self.resource).map(|column| make_cell(column, item, now)));
             list.add(cells);
         }
         list
@@ -217,7 +221,10 @@ fn make_cell(column: &Column, item: &Value, now: OffsetDateTime) -> Cell {
     if let Some(time) = column.time_in(item) {
         return age_cell(Some(time), now);
     }
-    let cell = Cell::new(column.cell_text(item));
+    let mut cell = Cell::new(column.cell_text(item));
+    if column.is_empty_in(item) {
+        cell = cell.with_exact_text("");
+    }
     match column.value_in(item) {
         Some(Value::Number(number)) => {
             number.as_f64().map_or(cell.clone(), |number| cell.with_order_number(number))

@@ -4,7 +4,7 @@ use clap::Arg;
 use madako_domain::placement::kind::Kind;
 use serde_json::{Value, json};
 
-use super::edit::{Change, put_all, put_value, value_at_path};
+use super::edit::{Change, put_value, put_values_unless_empty, value_at_path};
 use super::given::GivenOptions;
 use super::show::Column;
 use super::words::{
@@ -103,7 +103,7 @@ fn change_project(given: &GivenOptions) -> Result<Change, Failure> {
         put_value(project, &["spec", "template"], given.text_value("template"));
         put_value(project, &["spec", "url"], given.text_value("auth-url"));
         put_value(project, &["metadata", "labels"], (!labels.is_empty()).then(|| labels.clone()));
-        put_all(project, &["spec", "metrics"], &metrics);
+        put_values_unless_empty(project, &["spec", "metrics"], &metrics);
     }))
 }
 
@@ -177,7 +177,7 @@ fn build_magnum(given: &GivenOptions) -> Result<Value, Failure> {
             "metrics": given.read_metrics()?,
         },
     });
-    put_all(&mut cluster, &CONSTRAINTS, &given.text_values("project-label-constraint"));
+    put_values_unless_empty(&mut cluster, &CONSTRAINTS, &given.text_values("project-label-constraint"));
     Ok(cluster)
 }
 
@@ -186,7 +186,7 @@ fn change_magnum(given: &GivenOptions) -> Result<Change, Failure> {
     let given = given.clone();
     Ok(Change::new(move |cluster| {
         put_value(value_at_path(cluster, &["spec"]), &["node_count"], given.whole_number("node-count"));
-        put_all(cluster, &["spec", "metrics"], &metrics);
-        put_all(cluster, &CONSTRAINTS, &given.text_values("project-label-constraint"));
+        put_values_unless_empty(cluster, &["spec", "metrics"], &metrics);
+        put_values_unless_empty(cluster, &CONSTRAINTS, &given.text_values("project-label-constraint"));
     }))
 }

@@ -13,6 +13,10 @@ const END: u8 = 4;
 const BACKSPACE: u8 = 8;
 const DELETE: u8 = 127;
 
+fn describe_limit() -> String {
+    format!("the password is too long: expected at most {MAX_PASSWORD_BYTES} bytes")
+}
+
 /// The given password, else the user's input without echo, or the first line of standard input.
 ///
 /// # Errors
@@ -54,7 +58,7 @@ fn read_line(source: impl BufRead) -> io::Result<Vec<u8>> {
             byte => bytes.push(byte),
         }
         if bytes.len() > MAX_PASSWORD_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the password is too long"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, describe_limit()));
         }
     }
     if bytes.last() == Some(&b'\r') {
@@ -85,14 +89,14 @@ fn read_typed(prompt: &str) -> Result<Vec<u8>, Failure> {
             b'\r' | b'\n' | END => break,
             INTERRUPT => {
                 return Err(Failure::bad_input(
-                    "the input of the password was interrupted; nothing was done",
+                    "the input of the password was interrupted, so no request was sent",
                 ));
             }
             BACKSPACE | DELETE => {
                 bytes.pop();
             }
             byte if bytes.len() < MAX_PASSWORD_BYTES => bytes.push(byte),
-            _ => return Err(Failure::bad_input("the password is too long")),
+            _ => return Err(Failure::bad_input(describe_limit())),
         }
     }
     Ok(bytes)

@@ -75,6 +75,18 @@ impl Column {
         self.value_in(document).filter(|_| matches!(self.form, ValueFormat::Time)).and_then(parse_instant)
     }
 
+    /// True if a plain value is missing or has no parts, so that spreadsheets get an empty text.
+    pub(super) fn is_empty_in(&self, document: &Value) -> bool {
+        let is_plain = matches!(self.form, ValueFormat::Plain | ValueFormat::Time);
+        is_plain
+            && match self.value_in(document) {
+                None | Some(Value::Null) => true,
+                Some(Value::Array(items)) => items.is_empty(),
+                Some(Value::Object(fields)) => fields.is_empty(),
+                Some(_) => false,
+            }
+    }
+
     /// The text of a value that is not a time.
     pub(super) fn cell_text(&self, document: &Value) -> String {
         let value = self.value_in(document);

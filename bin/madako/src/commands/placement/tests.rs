@@ -284,12 +284,15 @@ fn contradictory_options_are_refused_before_a_request() {
         ("kube app create it --url http://x/it.tar", ".yaml, .yml, .zip or .csar"),
         ("kube app create it -f @/none.yaml", "cannot be read"),
         ("kube app create it -f @/app.yaml -l a", "--label: got \"a\", expected KEY=VALUE"),
-        ("kube app create it -f @/app.yaml --hook-shutdown soon", "SECONDS must be a whole number"),
+        (
+            "kube app create it -f @/app.yaml --hook-shutdown soon",
+            "got \"soon\" as SECONDS, expected a whole number",
+        ),
         (
             "kube app create it -f @/app.yaml --hook-shutdown 5 giveup",
             "got \"giveup\" as STRATEGY, expected give_up or delete",
         ),
-        ("kube app create .. -f @/app.yaml", "NAME: expected the name of a resource"),
+        ("kube app create .. -f @/app.yaml", "NAME: got \"..\", expected the name of a resource"),
         (
             "kube cluster create it -f @/tosca.yaml --metric heat nan",
             "--metric heat: got \"nan\", expected a finite",
@@ -305,7 +308,7 @@ fn contradictory_options_are_refused_before_a_request() {
             "core mp create it --type static --url http://x",
             "--url is not for metrics providers of the type static",
         ),
-        ("core role create -f @/tosca.yaml", "metadata.name must be"),
+        ("core role create -f @/tosca.yaml", "metadata.name is missing or unusable"),
     ] {
         let failure = created(&line.replace('@', files.path().to_str().unwrap())).unwrap_err();
         let message = failure.message().unwrap();

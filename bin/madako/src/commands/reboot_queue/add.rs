@@ -37,7 +37,9 @@ pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
 }
 
 pub(super) fn missing_cluster_failure() -> Failure {
-    Failure::failed("no cluster configuration is stored, so there is no node to reboot")
+    Failure::failed(
+        "no cluster configuration is stored, so there is no node to reboot (madako cluster set stores one)",
+    )
 }
 
 /// The addresses of a file, all of which are nodes of the cluster.
@@ -62,8 +64,8 @@ pub(super) fn read_nodes(file: &str, cluster: &Cluster) -> Result<Vec<String>, F
             named.join(", ")
         )));
     }
-    let mut seen = BTreeSet::new();
-    for node in nodes.iter().filter(|node| !seen.insert(**node)) {
+    let mut distinct = BTreeSet::new();
+    for node in nodes.iter().filter(|node| !distinct.insert(**node)) {
         print_warning(format_args!("{node} occurs more than once: its later entries wait for the first"));
     }
     Ok(nodes.into_iter().map(str::to_owned).collect())

@@ -19,8 +19,10 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 /// The command reads the store alone, and changes nothing. Only the leader knows whether etcd is good, which nodes are
 /// unreachable, and which pods a drain waits for: here etcd counts as good, and every node as reachable. The
 /// configuration file of this command determines the time limit of a boot, and whether Kubernetes is reached. Entries with
-/// negative numbers are drains of nodes whose kubelets get another minor version (`kubernetes.minor_upgrade: drain`). The
-/// exit code is 1 if an entry waits for anything but its own drain or boot, or the update of its kubelet.
+/// negative numbers are drains of nodes whose kubelets get another minor version (`kubernetes.minor_upgrade: drain`).
+///
+/// Exit codes: 0: no entry waits for anything but its own drain or boot, or the update of its kubelet; 1: an entry does, or the
+/// store could not be read; 2: ADDRESS has no entry, or bad input.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  madako reboot-queue explain\n  madako reboot-queue explain 10.0.1.7 -o json"
@@ -40,7 +42,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let mut is_held = false;
     let read = async || {
-        let explained = find(args, global, store, clock).await.map_err(Failure::into_bad_input)?;
+        let explained = find(args, global, store, clock).await?;
         is_held = explained.iter().any(|entry| entry.is_held);
         Ok(explained)
     };
@@ -62,7 +64,9 @@ async fn find(
     if let Some(address) = &args.address {
         explained.retain(|entry| entry.node == *address);
         if explained.is_empty() {
-            return Err(Failure::bad_input(format_args!("the reboot queue has no entry for {address}")));
+            return Err(Failure::bad_input(format_args!(
+                "the reboot queue has no entry for {address}: madako reboot-queue list shows all entries"
+            )));
         }
     }
     Ok(explained)

@@ -3,6 +3,7 @@
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use madako_console::Progress;
 use madako_domain::keys;
@@ -11,19 +12,22 @@ use madako_domain::record::Record;
 use madako_domain::state::ClusterState;
 use madako_domain::store::Snapshot;
 use madako_kubernetes::{ApiServer, Limits};
-use madako_protocol::kubernetes::{Kubernetes, KubernetesError, KubernetesWorkloads as _};
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError, KubernetesWorkloads};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_reboot_queue::explain;
 use madako_reboot_queue::forecast::{DryRun, Forecast, ForecastInput, History, forecast, pods_to_ask};
+use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
+use madako_supervisor::operations::{control_plane_port, node_components};
 use tokio::time::{Instant, sleep_until};
 
 use super::add::{missing_cluster_failure, read_nodes};
-use crate::access::decode;
+use crate::access::{decode, open_configured_store};
 use crate::cli::Global;
 use crate::commands::etcd::members::command_permit;
 use crate::failure::Failure;
+use crate::host::draw_seed;
 use crate::limits::DRY_RUN_PAUSE;
 use crate::output::{Format, PROGRAM, print_warning, show_value};
 
@@ -42,7 +46,8 @@ use crate::output::{Format, PROGRAM, print_warning, show_value};
 ///
 /// The command sends the eviction of a pod as a dry run, at most 20 a second, where a refusal would abort the drain: for
 /// the pods of protected namespaces that a budget selects. With --no-dry-run, the state of the budgets decides instead.
-/// The kubeconfig of the configuration file must allow to list nodes, namespaces, pods, replicasets, deployments,
+/// Without a kubeconfig in the configuration file, the command asks the API servers of the control plane, as the service does
+/// (kubernetes.mode must not be off). A kubeconfig must allow to list nodes, namespaces, pods, replicasets, deployments,
 /// statefulsets, jobs and poddisruptionbudgets, and to create pods/eviction.
 ///
 /// The JSON has these fields: is_blocked; obstacles to all reboots ([{name, why}]); nodes_down ([{node, why}]); under_way
@@ -54,7 +59,7 @@ use crate::output::{Format, PROGRAM, print_warning, show_value};
 /// not-ending, node-down, no-node and repaired. A note is {kind, pods, budget, why}, with the kinds budget-rounds,
 /// deleted and not-replaced. A budget is {namespace, name, allowed, healthy, desired}. Unknown times are null.
 ///
-/// Exit codes: 0: no blocker; 1: blocked; 2: the state could not be read, or bad input.
+/// Exit codes: 0: no blocker; 1: blocked, or the state could not be read; 2: bad input.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  madako reboot-queue forecast\n  madako reboot-queue forecast nodes.txt -o json"
@@ -77,7 +82,7 @@ pub(super) async fn run(
     store: &dyn Store,
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
-    let forecast = find(args, global, store, clock).await.map_err(Failure::into_bad_input)?;
+    let forecast = find(args, global, store, clock).await?;
     show_value(args.output, &forecast, table::format_forecast)?;
     if forecast.is_blocked { Err(Failure::Different) } else { Ok(()) }
 }
@@ -89,9 +94,7 @@ async fn find(
     clock: &dyn Clock,
 ) -> Result<Forecast, Failure> {
     let config = Config::load(global.config.as_deref())?;
-    let access = config.kubernetes.as_ref().ok_or_else(|| {
-        Failure::bad_input("the configuration file has no kubernetes.kubeconfig, so that no pod can be read")
-    })?;
+    let server = ReachedServer::connect(&config)?;
     let snapshot = store.list("").await?;
     let state = read_state(&snapshot)?;
     let cluster = state.cluster.as_ref().ok_or_else(missing_cluster_failure)?;
@@ -100,11 +103,10 @@ async fn find(
         None => Vec::new(),
     };
     let history = read_history(&snapshot);
-    let server = ApiServer::new(access, Limits::default()).map_err(|error| Failure::Failed(error.into()))?;
-    let workloads = server.workloads().await.map_err(read_failure)?;
+    let workloads = server.workloads.workloads().await.map_err(read_failure)?;
     // An unusable section is an obstacle of the forecast; without it, no namespace is protected.
     let protected = match explain::config(&state) {
-        Ok(rules) => server.namespaces(&rules.protected_namespaces).await.map_err(read_failure)?,
+        Ok(rules) => server.drains.namespaces(&rules.protected_namespaces).await.map_err(read_failure)?,
         Err(_) => BTreeSet::new(),
     };
     let none = BTreeMap::new();
@@ -124,9 +126,35 @@ async fn find(
     let pods = pods_to_ask(&input);
     let mut progress = Progress::start(PROGRAM, "dry runs of evictions", "pods");
     let all = u64::try_from(pods.len()).ok();
-    let answers = send_dry_runs(&server, &pods, |done| progress.advance(done, all)).await?;
+    let answers = send_dry_runs(&*server.drains, &pods, |done| progress.advance(done, all)).await?;
     drop(progress);
     Ok(forecast(&ForecastInput { answers: &answers, ..input }))
+}
+
+/// The API server of the kubeconfig, or without one those of the control plane, as for the drains of the service.
+struct ReachedServer {
+    drains: Arc<dyn Kubernetes>,
+    workloads: Arc<dyn KubernetesWorkloads>,
+}
+
+impl ReachedServer {
+    fn connect(config: &Config) -> Result<Self, Failure> {
+        if let Some(access) = &config.kubernetes {
+            let server = ApiServer::new(access, Limits::default());
+            let server = Arc::new(server.map_err(|error| Failure::Failed(error.into()))?);
+            return Ok(Self { drains: Arc::clone(&server) as Arc<dyn Kubernetes>, workloads: server });
+        }
+        let store: Arc<dyn Store> = Arc::new(open_configured_store(config)?);
+        let seed = draw_seed().map_err(Failure::Failed)?;
+        let components = node_components(&config.operations, &store, Arc::new(SystemClock), seed);
+        let server = control_plane_port(&config.operations, &store, &components).ok_or_else(|| {
+            Failure::bad_input(
+                "no API server is known, so that no pod can be read: the configuration file has no \
+                 kubernetes.kubeconfig, and kubernetes.mode is off",
+            )
+        })?;
+        Ok(Self { drains: Arc::clone(&server) as Arc<dyn Kubernetes>, workloads: server })
+    }
 }
 
 fn read_failure(error: KubernetesError) -> Failure {
@@ -156,7 +184,7 @@ fn read_history(snapshot: &Snapshot) -> History {
             Err(failure) => print_warning(failure.message().unwrap_or_default()),
         }
     }
-    History::of(&records)
+    History::from_records(&records)
 }
 
 /// Sends the evictions as dry runs, one after another, and at most 20 a second. The answers have the uids of their pods.

@@ -59,7 +59,7 @@ pub(super) async fn run(
             .collect();
         let new: Vec<i64> = overdue.into_iter().filter(|index| !kept.contains_key(index)).collect();
         if new.is_empty() {
-            return Err(Failure::failed("no worker of the reboot queue is overdue; nothing was released"));
+            return Err(Failure::failed("no worker of the reboot queue is overdue, so none was released"));
         }
         let released = new
             .iter()

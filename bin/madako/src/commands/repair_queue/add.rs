@@ -19,7 +19,7 @@ pub(super) async fn run(mut entry: RepairQueueEntry, store: &dyn Store) -> Resul
         print_warning(format_args!("{:?} is not an IP address", entry.address));
     }
     let stored = get_entry(store, keys::CLUSTER).await?.ok_or_else(|| {
-        Failure::failed("no cluster configuration is stored, so there is no repair procedure")
+        Failure::failed("no cluster configuration is stored, so there is no repair procedure (madako cluster set stores one)")
     })?;
     let cluster: Cluster = decode(keys::CLUSTER, &stored)?;
     let config = RepairConfig::read(&cluster.repair).map_err(|error| {

@@ -43,7 +43,7 @@ struct FieldDifference {
 }
 
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let differences = find_differences(global).await.map_err(Failure::into_bad_input)?;
+    let differences = find_differences(global).await?;
     show_value(args.output, &differences, |all| difference_table(all))?;
     if differences.is_empty() { Ok(()) } else { Err(Failure::Different) }
 }
@@ -240,11 +240,11 @@ mod tests {
         };
         let (has, wanted) = (with("hunter1", "x"), with("hunter2", "y"));
         let shown = differences(&has, &wanted, true);
-        let told = format!("{shown:?}");
-        assert!(!told.contains("hunter") && told.contains(r#"Some("\"y\"")"#) && shown.len() == 4, "{told}");
+        let text = format!("{shown:?}");
+        assert!(!text.contains("hunter") && text.contains(r#"Some("\"y\"")"#) && shown.len() == 4, "{text}");
         let unannotated = json!({"metadata": {"labels": {"a": "y"}}, "data": {}, "stringData": {}});
-        let told = format!("{:?}", differences(&unannotated, &wanted, true));
-        assert!(!told.contains("hunter") && told.contains(".metadata.annotations"), "{told}");
+        let text = format!("{:?}", differences(&unannotated, &wanted, true));
+        assert!(!text.contains("hunter") && text.contains(".metadata.annotations"), "{text}");
         let created = differences(&Value::Null, &wanted, true);
         assert_eq!(created, [("(the object)".to_owned(), None, Some("(hidden)".to_owned()))]);
     }

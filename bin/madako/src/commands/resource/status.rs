@@ -33,7 +33,7 @@ pub(super) const NO_SERVER: &str = "no API server is healthy: run madako kube st
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let mut is_good = true;
     let read = async || {
-        let shown = gather_resource_status(global).await.map_err(Failure::into_bad_input)?;
+        let shown = gather_resource_status(global).await?;
         is_good = shown.resources.iter().all(|resource| resource.state == ObjectState::Good);
         Ok(shown)
     };

@@ -42,7 +42,9 @@ async fn confirm_removal(store: &dyn Store) -> Result<GuardState, Failure> {
     if held.confirmed {
         return Ok(held);
     }
-    let gone = || Failure::failed("the removal guard holds nothing any more; nothing was confirmed");
+    let gone = || {
+        Failure::failed("the removal guard no longer holds back an observation, so no removal was confirmed")
+    };
     modify_entry(store, keys::REMOVAL_GUARD, |entry| {
         let entry = entry.ok_or_else(gone)?;
         let mut held: GuardState = decode(keys::REMOVAL_GUARD, entry)?;

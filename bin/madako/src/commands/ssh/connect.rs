@@ -92,7 +92,7 @@ async fn login_identity(node: &str, global: &Global) -> Result<Identity, Failure
     let sources = keys.read().await.map_err(Failure::failed)?;
     if let Some(key) = sources.iter().find_map(|source| source.key_for(node)) {
         let identity = Identity::write_to_memory(key.map_err(|error| Failure::failed(error.clone()))?)
-            .context("cannot hold the private key in memory");
+            .context("cannot write the private key for the login to a file in memory");
         return identity.map_err(Failure::Failed);
     }
     config.operations.ssh.key_file.map(Identity::Path).ok_or_else(|| {
@@ -122,7 +122,9 @@ fn run<'a>(
         .args(options)
         .args(words)
         .status();
-    let status = status.with_context(|| format!("cannot run {program}")).map_err(Failure::Failed)?;
+    let status = status
+        .with_context(|| format!("cannot run {program}, which opens the connection to the node"))
+        .map_err(Failure::Failed)?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     match u8::try_from(code).unwrap_or(u8::MAX) {
         0 => Ok(()),

@@ -11,9 +11,9 @@ use crate::output::{OutputArgs, Table, escape_unprintable, print_text, show_valu
 
 pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) -> Result<(), Failure> {
     let key = keys::host_key(address);
-    let entry = get_entry(store, &key)
-        .await?
-        .ok_or_else(|| Failure::failed(format_args!("no host key of {address} is pinned")))?;
+    let entry = get_entry(store, &key).await?.ok_or_else(|| {
+        Failure::failed(format_args!("no host key of {address} is pinned, so there is none to forget"))
+    })?;
     // An unreadable value would keep the node unreachable.
     let pinned = decode::<PinnedKey>(&key, &entry).ok();
     if !remove_if(store, &key, &entry).await? {

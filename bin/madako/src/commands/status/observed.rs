@@ -10,6 +10,7 @@ use time::{Duration, OffsetDateTime};
 
 use self::rules::RULES;
 use super::attention::{Attention, list_some};
+use super::reasons::explain_reason;
 use super::samples::{Samples, to_time};
 use crate::commands::node::format_age;
 
@@ -183,6 +184,10 @@ fn render_summary(summary: &str, labels: &[String], value: &str) -> String {
             "$value" => text.push_str(value),
             "$labels.instance" => text.push_str("the leader"),
             "$labels.job" => text.push_str("Madako"),
+            "$labels.reason" => {
+                let reasons: Vec<String> = labels.iter().map(|label| explain_reason(label)).collect();
+                text.push_str(&list_some(&reasons));
+            }
             _ => text.push_str(&list_some(labels)),
         }
         rest = behind;

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 
 use super::attention::{Attention, list_some};
 use super::facts::StatusFacts;
+use super::reasons::join_reasons;
 use crate::commands::node::{age_of, format_age};
 use crate::list::{Surface, Tone};
 use crate::output::escape_unprintable;
@@ -28,8 +29,9 @@ pub(super) fn draw_screen(facts: &StatusFacts, now: OffsetDateTime, surface: Sur
     let verdict = match count(false) {
         0 => Tone::Good.paint(&format!("Calm: nothing needs attention{notes}."), surface.has_colours),
         urgent => {
-            let told = format!("{} attention{notes}:", count_with_noun(urgent, "thing needs", "things need"));
-            Tone::Bad.paint(&told, surface.has_colours)
+            let heading =
+                format!("{} attention{notes}:", count_with_noun(urgent, "thing needs", "things need"));
+            Tone::Bad.paint(&heading, surface.has_colours)
         }
     };
     text.push_str(&verdict);
@@ -135,8 +137,8 @@ fn plan_line(facts: &StatusFacts, now: OffsetDateTime) -> String {
         let changes = count_with_noun(last.changes_total, "node", "nodes");
         format!("last change: {action} of {changes} {} ago", format_age(now - last.at))
     });
-    let told: Vec<String> = [made, committed].into_iter().flatten().collect();
-    if told.is_empty() { "none known".to_owned() } else { told.join("; ") }
+    let parts: Vec<String> = [made, committed].into_iter().flatten().collect();
+    if parts.is_empty() { "none known".to_owned() } else { parts.join("; ") }
 }
 
 fn nodes_line(facts: &StatusFacts) -> String {
@@ -182,7 +184,7 @@ fn queue_parts(
     is_enabled: bool,
 ) -> Vec<String> {
     let entries = if entries.is_empty() { "no entries".to_owned() } else { join_counts(entries) };
-    let waiting = (!waiting.is_empty()).then(|| format!("waiting: {}", join_counts(waiting)));
+    let waiting = (!waiting.is_empty()).then(|| format!("waiting: {}", join_reasons(waiting)));
     let disabled = (!is_enabled).then(|| "disabled".to_owned());
     [Some(entries), waiting, disabled].into_iter().flatten().collect()
 }

@@ -1,7 +1,7 @@
 //! `madako store snapshot`: writes a temporary file, reads it again, and only then renames it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,9 @@ use crate::access;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::output::{OutputArgs, Table, print_text, show_value};
+
+/// Bytes by which a snapshot is recognized: a page's header and a magic number are fewer.
+const BEGIN: u64 = 64;
 
 pub(super) struct Target {
     pub(super) to: PathBuf,
@@ -61,7 +64,7 @@ pub(super) async fn run(
         let synced =
             file.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| file.sync_all());
         synced.with_context(writing).map_err(Failure::Failed)?;
-        name_files(&part, &to)
+        verify_and_rename(&part, &to)
     });
     let (snapshot, bytes) = match done {
         Ok(done) => done,
@@ -71,13 +74,38 @@ pub(super) async fn run(
             return Err(failure);
         }
     };
-    let (revision, changes) = (snapshot.revision(), snapshot.count_changes());
+    show_snapshot(&to, &snapshot, bytes, output)
+}
+
+/// Verifies a snapshot, without a store.
+pub(super) fn verify_snapshot(path: &Path, output: OutputArgs) -> Result<(), Failure> {
+    let shown = path.display();
+    let bytes = fs::read(path)
+        .with_context(|| format!("cannot read the snapshot {shown}"))
+        .map_err(Failure::Failed)?;
+    let snapshot = Snapshot::read(&bytes).map_err(|error| {
+        Failure::failed(format_args!(
+            "the snapshot {shown} is damaged: {error}; madako store snapshot saves another one"
+        ))
+    })?;
+    show_snapshot(path, &snapshot, bytes.len(), output)
+}
+
+/// True if the file is a snapshot. A file that cannot be read is none: its verification reports the error.
+pub(super) fn is_snapshot(path: &Path) -> bool {
+    let mut begin = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(BEGIN).read_to_end(&mut begin));
+    read.is_ok() && Snapshot::is_begun_by(&begin)
+}
+
+fn show_snapshot(path: &Path, snapshot: &Snapshot, bytes: usize, output: OutputArgs) -> Result<(), Failure> {
+    let (shown, revision, changes) = (path.display(), snapshot.revision(), snapshot.count_changes());
     let Some(format) = output.output else {
         return print_text(&format!(
             "{shown} has the store at revision {revision}: {changes} changes, {bytes} bytes\n"
         ));
     };
-    let value = json!({ "snapshot": to, "revision": revision, "changes": changes, "bytes": bytes });
+    let value = json!({ "snapshot": path, "revision": revision, "changes": changes, "bytes": bytes });
     show_value(format, &value, |_| {
         let mut table = Table::new(["SNAPSHOT", "REVISION", "CHANGES", "BYTES"]);
         table.add_row([shown.to_string(), revision.to_string(), changes.to_string(), bytes.to_string()]);
@@ -91,12 +119,16 @@ fn create_part_file(part: &Path) -> io::Result<File> {
 }
 
 /// Reads a written snapshot and renames it. Returns its size in bytes, too.
-fn name_files(part: &Path, to: &Path) -> Result<(Snapshot, usize), Failure> {
-    let bytes =
-        fs::read(part).with_context(|| format!("cannot read {} for its verification", part.display()));
+fn verify_and_rename(part: &Path, to: &Path) -> Result<(Snapshot, usize), Failure> {
+    let bytes = fs::read(part)
+        .with_context(|| format!("cannot read the written snapshot {} to verify it", part.display()));
     let bytes = bytes.map_err(Failure::Failed)?;
-    let snapshot = Snapshot::read(&bytes)
-        .map_err(|error| Failure::failed(format_args!("the written snapshot is not whole: {error}")))?;
+    let snapshot = Snapshot::read(&bytes).map_err(|error| {
+        Failure::failed(format_args!(
+            "the written snapshot {} is damaged: {error}; write it again",
+            part.display()
+        ))
+    })?;
     let named = fs::rename(part, to).and_then(|()| {
         let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(directory.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all())

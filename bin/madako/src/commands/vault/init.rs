@@ -62,16 +62,16 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })?;
     let endpoint = args.endpoint.clone().or_else(|| environment_variable("VAULT_ADDR"));
     let operator = operator_session(transport, endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT)).await?;
-    let mut told = String::new();
+    let mut text = String::new();
     let mounted = operator.mount(|step| {
-        told += &match step {
+        text += &match step {
             SetUp::MountedPki(path) => format!("mounted pki on {path}\n"),
             SetUp::MountedSecrets(path) => format!("mounted kv version 1 on {path}\n"),
         };
     });
     // The mounts before a failed one have happened.
     let mounted = mounted.await;
-    print_text(&told)?;
+    print_text(&text)?;
     mounted?;
     let access = read_or_create_access(&operator, ca_cert, &store).await?;
     let role = Role::new(&access, &VaultTransports)?;
@@ -106,7 +106,9 @@ fn ask_on_terminal(prompt: &str) -> Result<String, Failure> {
     io::Read::take(io::stdin().lock(), MAX_LOGIN_NAME).read_line(&mut line)?;
     let name = line.trim();
     if name.is_empty() {
-        return Err(Failure::bad_input("there is no user name: set VAULT_TOKEN, or type one"));
+        return Err(Failure::bad_input(
+            "no user name for the login at Vault was typed: type one, or set VAULT_TOKEN",
+        ));
     }
     Ok(name.to_owned())
 }
@@ -122,7 +124,7 @@ async fn read_or_create_access(
     }
     let access = operator.create_role(ca_cert).await.map_err(|error| match error {
         VaultError::Refused { status: 404, .. } => {
-            Failure::failed(format_args!("{error}: is the method enabled (vault auth enable approle)?"))
+            Failure::failed(format_args!("cannot create the role for Madako in Vault: {error}; enable the method first (vault auth enable approle)"))
         }
         error => error.into(),
     })?;

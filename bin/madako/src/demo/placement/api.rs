@@ -7,7 +7,7 @@ use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpTransport};
 use serde_json::Value;
 
 use super::USER;
-use crate::limits::{DEMO_DEADLINE, MAX_DEMO_ANSWER, MAX_TOLD};
+use crate::limits::{DEMO_DEADLINE, MAX_DEMO_ANSWER, MAX_SERVER_TEXT};
 
 /// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -15,13 +15,13 @@ pub(crate) enum ApiError {
     /// No complete answer.
     #[error("the placement API did not answer {request}")]
     Http { request: String, source: HttpError },
-    #[error("the placement API refused {request}: status {status}: {said}")]
+    #[error("the placement API refused {request}: status {status}: {message}")]
     Refused {
         /// Method and URL.
         request: String,
         status: u16,
         /// The beginning of the answer's text.
-        said: String,
+        message: String,
     },
     /// The answer has another form.
     #[error("the placement API's answer to {request} is malformed: {why}")]
@@ -87,8 +87,8 @@ impl DemoApi {
             Err(source) => return Err(ApiError::Http { request: described, source }),
         };
         if !(200..300).contains(&answer.status) {
-            let said = String::from_utf8_lossy(&answer.body).chars().take(MAX_TOLD).collect();
-            return Err(ApiError::Refused { request: described, status: answer.status, said });
+            let message = String::from_utf8_lossy(&answer.body).chars().take(MAX_SERVER_TEXT).collect();
+            return Err(ApiError::Refused { request: described, status: answer.status, message });
         }
         serde_json::from_slice(&answer.body)
             .map_err(|error| ApiError::Malformed { request: described, why: error.to_string() })

@@ -8,10 +8,10 @@
 //! the bindings. A request to an API whose actor was just killed is repeated.
 
 mod api;
+pub(crate) mod decision_line;
 mod landscape;
 mod outages;
 mod scene;
-pub(crate) mod tell;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) const METRICS_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval of reads of the stored resources.
 const POLL: Duration = Duration::from_millis(500);
 /// Buffered lines: outages are a minute apart.
-const UNTOLD: usize = 16;
+const OUTAGE_BACKLOG: usize = 16;
 /// User of all requests. Krake's clients use the name as the default namespace.
 pub(crate) const USER: &str = "system:admin";
 
@@ -53,8 +53,8 @@ pub(crate) fn simulated_metrics() -> Vec<RandomWalkMetric> {
 
 /// The running placement; its drop ends the tasks.
 pub(crate) struct PlacementDemo {
-    seen: watch::Receiver<Arc<PlacementOverview>>,
-    told: mpsc::Receiver<String>,
+    overview: watch::Receiver<Arc<PlacementOverview>>,
+    outage_lines: mpsc::Receiver<String>,
     _tasks: [Task; 2],
 }
 
@@ -71,21 +71,21 @@ impl PlacementDemo {
     ) -> anyhow::Result<Self> {
         scene::install(&api, prometheus_url).await?;
         let api = Arc::new(api);
-        let (show, seen) = watch::channel(Arc::default());
-        let (say, told) = mpsc::channel(UNTOLD);
+        let (show, overview) = watch::channel(Arc::default());
+        let (say, outage_lines) = mpsc::channel(OUTAGE_BACKLOG);
         let look = Task::start(poll_api(Arc::clone(&api), prometheus, show));
         let outages = Task::start(outages::run(api, seed, say));
-        Ok(Self { seen, told, _tasks: [look, outages] })
+        Ok(Self { overview, outage_lines, _tasks: [look, outages] })
     }
 
     pub(crate) fn current_landscape(&self) -> Arc<PlacementOverview> {
-        Arc::clone(&self.seen.borrow())
+        Arc::clone(&self.overview.borrow())
     }
 
     /// The next line about an outage. Cancel safe.
     pub(crate) async fn next_outage_line(&mut self) -> String {
-        match self.told.recv().await {
-            Some(told) => told,
+        match self.outage_lines.recv().await {
+            Some(line) => line,
             // No line will follow.
             None => std::future::pending().await,
         }
@@ -102,9 +102,9 @@ async fn poll_api(
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         looks.tick().await;
-        let seen =
+        let overview =
             async { Ok::<_, api::ApiError>((api.list("clusters").await?, api.list("applications").await?)) };
-        match seen.await {
+        match overview.await {
             Ok((clusters, applications)) => {
                 let landscape = PlacementOverview::from_resources(
                     &clusters,

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::api::{ApiError, DemoApi};
 use super::scene::SITES;
-use super::{RESCHEDULE_AFTER, tell};
+use super::{RESCHEDULE_AFTER, decision_line};
 
 /// Time before the first outage: by then everything is bound and on screen.
 const FIRST: Duration = Duration::from_secs(30);
@@ -36,12 +36,14 @@ pub(super) async fn run(api: Arc<DemoApi>, seed: u64, say: mpsc::Sender<String>)
         let candidates = clusters_in_use(&api).await;
         let cluster = candidates[chance.random_range(0..candidates.len())];
         let stays = RESCHEDULE_AFTER + Duration::from_secs_f64(chance.random_range(BEYOND_SECONDS));
-        if set(&api, cluster, "OFFLINE").await {
-            if say.send(tell::describe_offline(cluster, RESCHEDULE_AFTER)).await.is_err() {
+        if set_cluster_state(&api, cluster, "OFFLINE").await {
+            if say.send(decision_line::describe_offline(cluster, RESCHEDULE_AFTER)).await.is_err() {
                 return;
             }
             tokio::time::sleep(stays).await;
-            if set(&api, cluster, "ONLINE").await && say.send(tell::describe_online(cluster)).await.is_err() {
+            if set_cluster_state(&api, cluster, "ONLINE").await
+                && say.send(decision_line::describe_online(cluster)).await.is_err()
+            {
                 return;
             }
         }
@@ -67,7 +69,7 @@ async fn clusters_in_use(api: &DemoApi) -> Vec<&'static str> {
 }
 
 /// True if the API accepted the state.
-async fn set(api: &DemoApi, cluster: &str, state: &str) -> bool {
+async fn set_cluster_state(api: &DemoApi, cluster: &str, state: &str) -> bool {
     let mut last: Option<ApiError> = None;
     for _ in 0..TRIES {
         match api.set_state(cluster, state).await {

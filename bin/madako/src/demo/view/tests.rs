@@ -7,6 +7,7 @@ use madako_domain::plan::{Action, Change, ChangeKind, Plan, PlanReason};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
+use super::super::KeyCommand;
 use super::super::happenings::HappeningClass;
 use super::super::picture::ActorLine;
 use super::super::placement::{BoundApplication, ClusterView, PlacementOverview};
@@ -107,9 +108,9 @@ fn picture() -> ScreenState {
     }));
     for n in 0..50 {
         let named: Vec<String> = (0..6).map(|m| format!("add 10.69.{n}.{m} (control-plane)")).collect();
-        let told = format!("planned initialize in 0.2 ms: {} and 27 more", named.join(", "));
+        let text = format!("planned initialize in 0.2 ms: {} and 27 more", named.join(", "));
         let class = HappeningClass { kind: HappeningKind::Plan, subject: None, begins: true };
-        picture.happenings.add(Duration::from_secs(n), class, told);
+        picture.happenings.add(Duration::from_secs(n), class, text);
     }
     let class = HappeningClass { kind: HappeningKind::Leader, subject: None, begins: true };
     picture.happenings.add(Duration::from_secs(70), class, "leads (epoch 3)".to_owned());
@@ -178,8 +179,8 @@ fn every_usual_screen_size_shows_the_legend_and_the_keys() {
             assert!(after_tab.contains(expected), "no {expected:?} on {width}x{height}\n{after_tab}");
         }
         assert_eq!(first == after_tab, both, "on {width}x{height}\n{first}\n{after_tab}");
-        let told = first.contains("Tab: plan") && after_tab.contains("Tab: clusters");
-        assert_eq!(told, !both, "a key is for what has no room\n{first}\n{after_tab}");
+        let reported = first.contains("Tab: plan") && after_tab.contains("Tab: clusters");
+        assert_eq!(reported, !both, "a key is for what has no room\n{first}\n{after_tab}");
     }
 }
 
@@ -317,4 +318,28 @@ fn the_help_names_every_key_on_a_small_screen() {
     ] {
         assert!(rows.contains(key), "{key}: {rows}");
     }
+}
+
+#[test]
+fn the_help_scrolls_on_a_small_screen_to_its_last_line_and_no_further() {
+    let small = Rect { x: 0, y: 0, width: 30, height: 8 };
+    let mut picture = picture();
+    picture.apply_command(KeyCommand::Help);
+    let shown = |picture: &ScreenState| screen(picture, 30, 8).join("\n");
+    let first = shown(&picture);
+    assert!(first.contains("cuts the power") && first.contains("more lines below"), "{first}");
+    picture.apply_command(KeyCommand::Scroll(-1));
+    picture.limit_help(most_scrolled(&picture, small));
+    assert_ne!(shown(&picture), first);
+    picture.apply_command(KeyCommand::Newest);
+    picture.limit_help(most_scrolled(&picture, small));
+    let last = shown(&picture);
+    assert!(last.contains("ever.") && !last.contains("more lines below"), "{last}");
+    // One key goes back one line, however often the help was scrolled at its end.
+    picture.apply_command(KeyCommand::Scroll(1));
+    assert!(shown(&picture).contains("1 more line below"), "{}", shown(&picture));
+    assert_eq!(picture.scrolled_to, None, "what happened stays");
+    picture.apply_command(KeyCommand::Help);
+    picture.apply_command(KeyCommand::Help);
+    assert_eq!(shown(&picture), first, "it begins with its first line again");
 }

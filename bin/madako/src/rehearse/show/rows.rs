@@ -25,50 +25,51 @@ fn show_time(span: Option<Span>, before: &str) -> String {
 }
 
 /// An event with its reason, which may be empty.
-fn add_reason(told: &str, why: &str) -> String {
-    match (told, why) {
-        (_, "") => told.to_owned(),
+fn add_reason(text: &str, why: &str) -> String {
+    match (text, why) {
+        (_, "") => text.to_owned(),
         ("", _) => why.to_owned(),
-        _ => format!("{told}: {why}"),
+        _ => format!("{text}: {why}"),
     }
 }
 
-pub(super) fn plan_cells(seen: &PlanObservation) -> [String; 3] {
-    let mut nodes: Vec<String> = seen
+pub(super) fn plan_cells(observed: &PlanObservation) -> [String; 3] {
+    let mut nodes: Vec<String> = observed
         .changes
         .iter()
         .take(NODES)
         .map(|change| format!("{} {} ({})", change.change.name(), change.address, change.part.name()))
         .collect();
-    let more = seen.changes_total.saturating_sub(nodes.len());
+    let more = observed.changes_total.saturating_sub(nodes.len());
     if more > 0 {
         nodes.push(format!("and {more} more"));
     }
-    let why = seen.reasons.first().cloned().unwrap_or_default();
-    [seen.at.to_string(), seen.action.clone(), add_reason(&nodes.join(", "), &why)]
+    let why = observed.reasons.first().cloned().unwrap_or_default();
+    [observed.at.to_string(), observed.action.clone(), add_reason(&nodes.join(", "), &why)]
 }
 
-pub(super) fn repair_cells(seen: &RepairObservation) -> [String; 8] {
-    let last = seen.steps.last().map(|step| step.what.clone()).unwrap_or_default();
-    let began = if seen.requested.is_none() && seen.status != "queued" { "before" } else { "-" };
+pub(super) fn repair_cells(observed: &RepairObservation) -> [String; 8] {
+    let last = observed.steps.last().map(|step| step.what.clone()).unwrap_or_default();
+    let began = if observed.requested.is_none() && observed.status != "queued" { "before" } else { "-" };
     [
-        seen.index.to_string(),
-        seen.address.clone(),
-        seen.operation.clone(),
-        show_time(seen.requested, "before"),
-        show_time(seen.begins, began),
-        show_time(seen.ends, "-"),
-        seen.status.clone(),
+        observed.index.to_string(),
+        observed.address.clone(),
+        observed.operation.clone(),
+        show_time(observed.requested, "before"),
+        show_time(observed.begins, began),
+        show_time(observed.ends, "-"),
+        observed.status.clone(),
         last,
     ]
 }
 
-pub(super) fn placement_cells(seen: &PlacementObservation) -> [String; 4] {
+pub(super) fn placement_cells(observed: &PlacementObservation) -> [String; 4] {
     let name =
         |word: &str, cluster: &Option<String>| cluster.as_ref().map(|cluster| format!("{word} {cluster}"));
-    let path: Vec<String> = [name("from", &seen.from), name("to", &seen.to)].into_iter().flatten().collect();
-    let told = add_reason(&path.join(" "), seen.why.as_deref().unwrap_or_default());
-    [seen.at.to_string(), seen.application.clone(), seen.what.clone(), told]
+    let path: Vec<String> =
+        [name("from", &observed.from), name("to", &observed.to)].into_iter().flatten().collect();
+    let text = add_reason(&path.join(" "), observed.why.as_deref().unwrap_or_default());
+    [observed.at.to_string(), observed.application.clone(), observed.what.clone(), text]
 }
 
 #[cfg(test)]
@@ -84,7 +85,7 @@ mod tests {
             address: address.to_owned(),
             part: Part::Worker,
         };
-        let mut seen = PlanObservation {
+        let mut observed = PlanObservation {
             at: Span::from_millis(60_000),
             action: "replace-control-plane".to_owned(),
             changes: ["10.0.2.72", "10.0.2.73", "10.0.2.74", "10.0.2.75"].map(change).to_vec(),
@@ -94,12 +95,12 @@ mod tests {
         let nodes =
             "demote 10.0.2.72 (worker), demote 10.0.2.73 (worker), demote 10.0.2.74 (worker), and 6 more";
         let expected = format!("{nodes}: the machine is UNREACHABLE");
-        assert_eq!(plan_cells(&seen), ["1m".to_owned(), "replace-control-plane".to_owned(), expected]);
-        seen.reasons.clear();
-        assert_eq!(plan_cells(&seen)[2], nodes);
-        seen.changes.clear();
-        seen.changes_total = 0;
-        assert_eq!(plan_cells(&seen)[2], "");
+        assert_eq!(plan_cells(&observed), ["1m".to_owned(), "replace-control-plane".to_owned(), expected]);
+        observed.reasons.clear();
+        assert_eq!(plan_cells(&observed)[2], nodes);
+        observed.changes.clear();
+        observed.changes_total = 0;
+        assert_eq!(plan_cells(&observed)[2], "");
     }
 
     #[test]

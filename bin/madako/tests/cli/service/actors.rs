@@ -120,6 +120,7 @@ async fn start(site: &Site) -> (Service, Events) {
         placement: None,
         kubernetes: None,
         host: None,
+        simulated: None,
     };
     (Service::start(&config, options).await.unwrap(), events)
 }

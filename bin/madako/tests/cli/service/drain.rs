@@ -127,8 +127,8 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
 
     // All pods run on the one worker; then a second worker has room for others.
     let admin = kubernetes.client(ADMIN);
-    let seen = DrainFixture { admin: admin.clone(), node: cluster.workers[0].clone(), site };
-    objects::node(&admin, &seen.node, &[]).await;
+    let observed = DrainFixture { admin: admin.clone(), node: cluster.workers[0].clone(), site };
+    objects::node(&admin, &observed.node, &[]).await;
     let _kubelets = Kubelets::start(admin.clone(), Arc::default());
     let workload = Workload {
         namespace: NAMESPACE.to_owned(),
@@ -137,7 +137,7 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
         grace: Duration::from_secs(1),
         ends_within: Duration::ZERO,
     };
-    objects::workload(&admin, &workload, &[seen.node.clone()].into()).await;
+    objects::workload(&admin, &workload, &[observed.node.clone()].into()).await;
     let budget = WorkloadBudget {
         namespace: NAMESPACE.to_owned(),
         name: WEB.to_owned(),
@@ -145,53 +145,53 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
         min_available: 2,
     };
     objects::budget(&admin, &budget).await;
-    seen.until_allowed(0).await;
-    let (here, all) = seen.pods().await;
+    observed.until_allowed(0).await;
+    let (here, all) = observed.pods().await;
     assert_eq!((here.len(), all.len()), (2, 2));
     objects::node(&admin, &cluster.workers[1], &[]).await;
 
     // The budget forbids the eviction: nothing is changed, and the reason is shown everywhere.
-    seen.site.run(&["repair-queue", "add", "unreachable", "bmc", &seen.node]).await.calm();
+    observed.site.run(&["repair-queue", "add", "unreachable", "bmc", &observed.node]).await.calm();
     let why = eventually("the budget is in the way", async || {
-        let explained = seen.explained().await;
+        let explained = observed.explained().await;
         explained["why"].as_str().filter(|why| why.contains("cannot be evicted")).map(str::to_owned)
     })
     .await;
     assert!(why.contains("the pod default/web-") && why.contains("disruption budget"), "{why}");
-    let entry = seen.entry().await;
+    let entry = observed.entry().await;
     assert_eq!(
         (&entry["drain_backoff_count"], &entry["status"]),
         (&json!(1), &json!("processing")),
         "{entry}"
     );
-    assert_eq!(seen.cordon().await, (false, false));
-    assert_eq!(seen.pods().await, (here.clone(), all));
+    assert_eq!(observed.cordon().await, (false, false));
+    assert_eq!(observed.pods().await, (here.clone(), all));
     // Health is checked in every pass meanwhile, and the command does not run.
     service.until_grown("madako_repair_health_checks_total", &["outcome=\"unhealthy\""], 3.0).await;
-    assert_eq!(seen.done(), [""; 0]);
+    assert_eq!(observed.done(), [""; 0]);
 
     // The budget allows both: the node is drained and then repaired, once.
     let path = format!("/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/{WEB}");
     objects::patch(&admin, &path, &json!({"spec": {"minAvailable": 0}})).await.unwrap();
-    seen.until_allowed(2).await;
-    seen.site.run(&["repair-queue", "reset-backoff"]).await.calm();
-    seen.until_entry("step_status", "watching").await;
-    let repaired = [format!("reset {}", seen.node)];
-    eventually("the command runs", async || (seen.done() == repaired).then_some(())).await;
-    assert_eq!(seen.cordon().await, (true, true), "it stays so while it is repaired");
-    let (left, others) = seen.pods().await;
+    observed.until_allowed(2).await;
+    observed.site.run(&["repair-queue", "reset-backoff"]).await.calm();
+    observed.until_entry("step_status", "watching").await;
+    let repaired = [format!("reset {}", observed.node)];
+    eventually("the command runs", async || (observed.done() == repaired).then_some(())).await;
+    assert_eq!(observed.cordon().await, (true, true), "it stays so while it is repaired");
+    let (left, others) = observed.pods().await;
     assert!(left.is_empty() && !others.iter().any(|pod| here.contains(pod)), "{left:?} {others:?}");
     service.until_grown("madako_repair_health_checks_total", &["outcome=\"unhealthy\""], 3.0).await;
-    assert_eq!(seen.entry().await["status"], "processing");
+    assert_eq!(observed.entry().await["status"], "processing");
 
     // The machine is healthy: the repair ends, and pods may return.
-    seen.site.files.write(&format!("healthy-{}", seen.node), "");
-    seen.until_entry("status", "succeeded").await;
+    observed.site.files.write(&format!("healthy-{}", observed.node), "");
+    observed.until_entry("status", "succeeded").await;
     let shown = page::is_declared(&service).await;
     assert!(shown.contains("madako_kubernetes_requests_total"), "{shown:?}");
-    eventually("the node is uncordoned", async || (seen.cordon().await == (false, false)).then_some(()))
+    eventually("the node is uncordoned", async || (observed.cordon().await == (false, false)).then_some(()))
         .await;
-    assert_eq!(seen.done(), repaired);
+    assert_eq!(observed.done(), repaired);
     let expected = [
         "repair-drain-start completed",
         // The drain that the budget delayed had timed out.
@@ -200,5 +200,5 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
         "repair-execute completed",
         "repair-finish completed",
     ];
-    assert_eq!(seen.site.keys.records().await, expected);
+    assert_eq!(observed.site.keys.records().await, expected);
 }

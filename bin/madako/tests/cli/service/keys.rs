@@ -90,11 +90,11 @@ impl Keys {
     pub(crate) async fn records(&self) -> Vec<String> {
         let everything = self.everything().await;
         let records = everything.iter().filter(|stored| stored.key().starts_with(b"/cke/records/"));
-        let told = records.map(|stored| {
+        let document = records.map(|stored| {
             let record: Value = serde_json::from_slice(stored.value()).unwrap();
             format!("{} {}", record["operation"].as_str().unwrap(), record["status"].as_str().unwrap())
         });
-        told.collect()
+        document.collect()
     }
 
     /// The candidates' keys, the leader's first.

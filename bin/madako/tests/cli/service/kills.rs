@@ -31,7 +31,7 @@ struct AcknowledgedWrites {
     /// The same from the watch.
     watched: BTreeMap<i64, (String, u64)>,
     /// Newest number of each writer that may have arrived.
-    asked: BTreeMap<u64, u64>,
+    sent: BTreeMap<u64, u64>,
 }
 
 impl AcknowledgedWrites {
@@ -62,24 +62,25 @@ fn number(value: &[u8]) -> u64 {
 }
 
 /// Writes until the process is gone.
-async fn write(mut client: Client, writer: u64, told: Arc<Mutex<AcknowledgedWrites>>, mut dice: Dice) {
+async fn write(mut client: Client, writer: u64, writes: Arc<Mutex<AcknowledgedWrites>>, mut dice: Dice) {
     loop {
         let key = format!("kills/{writer}/{}", dice.below(KEYS));
-        let asked = {
-            let mut told = told.lock().unwrap();
-            let asked = told.asked.entry(writer).or_default();
-            *asked += 1;
-            *asked
+        let sent = {
+            let mut writes = writes.lock().unwrap();
+            let sent = writes.sent.entry(writer).or_default();
+            *sent += 1;
+            *sent
         };
         let len = if dice.below(LARGE_ONE_IN) == 0 { dice.below(LARGE_BYTES) } else { dice.below(3_000) };
-        let value = format!("{asked} {}", "x".repeat(len as usize));
+        let value = format!("{sent} {}", "x".repeat(len as usize));
         let Ok(response) = client.put(key.clone(), value, None).await else { return };
         let revision = response.header().unwrap().revision();
-        told.lock().unwrap().acknowledged.insert(revision, (key, asked));
+        writes.lock().unwrap().acknowledged.insert(revision, (key, sent));
         if dice.below(10) == 0 {
             // Not beyond the watch's last revision. An already compacted revision is refused; a killed process gives no
             // answer.
-            let watched = told.lock().unwrap().watched.last_key_value().map_or(0, |(revision, _)| *revision);
+            let watched =
+                writes.lock().unwrap().watched.last_key_value().map_or(0, |(revision, _)| *revision);
             let physical = (dice.below(2) == 0).then(|| CompactionOptions::new().with_physical());
             let _ = client.compact(watched.min(revision - KEPT), physical).await;
         }
@@ -101,17 +102,17 @@ async fn read(mut client: Client, mut dice: Dice) {
 }
 
 /// Watches from the last received revision until the process is gone.
-async fn watch(mut client: Client, told: Arc<Mutex<AcknowledgedWrites>>) {
-    let next = told.lock().unwrap().watched.last_key_value().map_or(1, |(revision, _)| revision + 1);
+async fn watch(mut client: Client, writes: Arc<Mutex<AcknowledgedWrites>>) {
+    let next = writes.lock().unwrap().watched.last_key_value().map_or(1, |(revision, _)| revision + 1);
     let options = WatchOptions::new().with_prefix().with_start_revision(next);
     let Ok(mut stream) = client.watch("kills/", Some(options)).await else { return };
     while let Ok(Some(response)) = stream.message().await {
         assert_eq!(response.compact_revision(), 0, "what it had not been told is compacted");
-        let mut told = told.lock().unwrap();
+        let mut writes = writes.lock().unwrap();
         for event in response.events().iter().filter(|event| event.event_type() == EventType::Put) {
             let kv = event.kv().unwrap();
             let written = (kv.key_str().unwrap().to_owned(), number(kv.value()));
-            assert_eq!(told.watched.insert(kv.mod_revision(), written), None, "an event came twice");
+            assert_eq!(writes.watched.insert(kv.mod_revision(), written), None, "an event came twice");
         }
     }
 }
@@ -119,15 +120,15 @@ async fn watch(mut client: Client, told: Arc<Mutex<AcknowledgedWrites>>) {
 /// Kills a service this many times.
 async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
     let site = site_with_cache(cache_bytes).await;
-    let told = Arc::new(Mutex::new(AcknowledgedWrites::default()));
+    let writes = Arc::new(Mutex::new(AcknowledgedWrites::default()));
     let mut dice = Dice(seed);
     for kill in 0..=kills {
         let service = site.serve("30s", QUICK).await;
         let mut client = site.keys.client().await;
         let newest = {
-            let told = told.lock().unwrap();
+            let writes = writes.lock().unwrap();
             let mut newest: BTreeMap<String, (i64, u64)> = BTreeMap::new();
-            for (revision, (key, number)) in &told.acknowledged {
+            for (revision, (key, number)) in &writes.acknowledged {
                 newest.insert(key.clone(), (*revision, *number));
             }
             newest
@@ -139,16 +140,16 @@ async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
             let is_it = kv.mod_revision() == revision && number(kv.value()) == written;
             assert!(is_it || kv.mod_revision() > revision, "kill {kill}: {key} is older than acknowledged");
         }
-        let enough = told.lock().unwrap().acknowledged.len() as u64 + 1 + dice.below(MOST_WRITES);
+        let enough = writes.lock().unwrap().acknowledged.len() as u64 + 1 + dice.below(MOST_WRITES);
         let mut clients = JoinSet::new();
-        clients.spawn(watch(site.keys.client().await, Arc::clone(&told)));
+        clients.spawn(watch(site.keys.client().await, Arc::clone(&writes)));
         clients.spawn(read(site.keys.client().await, Dice(dice.below(u64::MAX))));
         for writer in 0..WRITERS {
             let dice = Dice(dice.below(u64::MAX));
-            clients.spawn(write(site.keys.client().await, writer, Arc::clone(&told), dice));
+            clients.spawn(write(site.keys.client().await, writer, Arc::clone(&writes), dice));
         }
         eventually("clients are answered", async || {
-            (told.lock().unwrap().acknowledged.len() as u64 >= enough).then_some(())
+            (writes.lock().unwrap().acknowledged.len() as u64 >= enough).then_some(())
         })
         .await;
         let log = service.log();
@@ -157,7 +158,7 @@ async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
         while let Some(ended) = clients.join_next().await {
             ended.expect("no client met anything wrong");
         }
-        told.lock().unwrap().check(kill);
+        writes.lock().unwrap().check(kill);
     }
 }
 

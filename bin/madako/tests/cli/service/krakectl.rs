@@ -149,9 +149,9 @@ async fn follower_instance_shows_the_last_decision_and_names_the_leader() {
     assert_eq!(explained["decision"], Value::Null);
     let candidates = Keys::at(&etcd.endpoint(), None).candidates().await;
     assert_eq!(explained["leader"], candidates[0].value_str().unwrap());
-    let asked = madako(&[&explain[..], &[clients[leader].as_str()]].concat()).await.json();
+    let document = madako(&[&explain[..], &[clients[leader].as_str()]].concat()).await.json();
     assert_eq!(
-        (&asked["decision"]["outcome"], &asked["last"]["outcome"]),
+        (&document["decision"]["outcome"], &document["last"]["outcome"]),
         (&json!("degraded"), &json!("degraded"))
     );
     // Only the scheduling instance knows the changes that would alter a decision; a follower names that instance.

@@ -85,12 +85,12 @@ async fn deleted_leader_key_and_a_signal_hand_leadership_over_immediately() {
     assert_eq!(site.grow_to(7).await.version, 2);
 
     // The time limit is a tenth of the lease's time to live.
-    let asked = Instant::now();
+    let sent_at = Instant::now();
     let status = services.remove(1).terminate().await;
     assert_eq!(status.code(), Some(0));
     let all: Vec<&Serve> = services.iter().collect();
     let (leader, third) = timeout(Duration::from_secs(60), leader_after(&all, second)).await.unwrap();
-    println!("handed over {:?} after the signal", asked.elapsed());
+    println!("handed over {:?} after the signal", sent_at.elapsed());
     assert_eq!(third, candidates[1].create_revision(), "the next in line");
     assert_eq!(leader, 1);
     assert_eq!(site.keys.candidates().await.len(), 2, "its key went with it");

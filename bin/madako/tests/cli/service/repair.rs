@@ -115,7 +115,7 @@ fn failed_steps(service: &Serve) -> Vec<(String, String)> {
 async fn failed_repair_is_in_the_history_and_logged_as_a_warning() {
     // A command that fails; and one without effect on the machine's health, with no step left.
     for (reset, operation, outcome, why) in [
-        ("echo no power; exit 3", "repair-execute", "cancelled before its end", "no power"),
+        ("echo no power; exit 3", "repair-execute", "failed", "no power"),
         ("true", "repair-finish", "the repair failed", "failed: "),
     ] {
         let Some(workshop) = Workshop::watching(reset, 1).await else { return };

@@ -1,5 +1,7 @@
 //! The start of `madako serve`: messages to systemd, the line of the log, and a simulated data center.
 
+use std::collections::BTreeSet;
+
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::net::UnixDatagram;
@@ -97,7 +99,7 @@ const SHOWN: [(&[&str], i32); 22] = [
     (&["reboot-queue", "explain"], 0),
     (&["resource", "list", "-o", "table"], 0),
     // No node has a component of Kubernetes, and operations on nodes are off.
-    (&["resource", "status"], 2),
+    (&["resource", "status"], 1),
     (&["kube", "status"], 1),
     (&["ops"], 1),
     (&["ops", "plan"], 0),
@@ -113,10 +115,49 @@ async fn check_widths(config: &str, node: &str) {
         let (code, written) =
             Terminal::start(&[&words[..], &["--config", config]].concat(), 80, 24).end().await;
         assert_eq!(code, expected, "{words:?}: {written}");
+        if words[0] == "rehearse" {
+            assert!(
+                written.contains("] rehearsed: ") && written.contains(" a second"),
+                "no bar in\n{written}"
+            );
+        }
         for line in written.lines().filter(|line| !line.starts_with("madako: ")) {
             assert!(line.chars().count() <= 80, "{words:?}: {line:?} in\n{written}");
         }
     }
+}
+
+/// A repair and a reboot of a worker run to their end on the simulated machines.
+async fn check_repair_and_reboot(config: &str, files: &Files) {
+    let run = async |args: &[&str]| -> Answer { madako(&[args, &["--config", config]].concat()).await };
+    let healthy = async |part: &str| -> String {
+        let args = ["machine", "list", "--part", part, "--state", "HEALTHY", "-o", "json"];
+        let machines = run(&args).await.json();
+        // The last one: the checks of widths use the first node.
+        machines.as_array().unwrap().last().unwrap()["address"].as_str().unwrap().to_owned()
+    };
+    let repaired = healthy("worker").await;
+    run(&["repair-queue", "add", "unhealthy", "IPMI-2.0", &repaired]).await.calm();
+    eventually("the repair ends", async || {
+        let entries = run(&["repair-queue", "list", "-o", "json"]).await.json();
+        let entry = entries.as_array()?.iter().find(|entry| entry["address"] == *repaired)?;
+        ["succeeded", "failed"].contains(&entry["status"].as_str()?).then_some(())
+    })
+    .await;
+    run(&["repair-queue", "delete-finished"]).await.calm();
+    let nodes = files.write("nodes.txt", healthy("worker").await);
+    run(&["reboot-queue", "add", &nodes]).await.calm();
+    eventually("the node has rebooted", async || {
+        let done = run(&["history", "-n", "0", "-o", "json"]).await;
+        let records = done.json();
+        let is_reboot = |record: &serde_json::Value| {
+            record["operation"] == "reboot-reboot" && record["status"] == "completed"
+        };
+        let is_done = records.as_array()?.iter().any(is_reboot);
+        let queue = run(&["reboot-queue", "list", "-o", "json"]).await.json();
+        (is_done && queue.as_array()?.is_empty()).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -127,7 +168,8 @@ async fn a_simulated_data_center_leads_to_a_cluster_and_replaces_no_registry() {
     let flag = format!("--simulated={registry}");
     let run = async |args: &[&str]| -> Answer { madako(&[args, &["--config", &config]].concat()).await };
     let child = serve(&files, &config, &[&flag, "--interval", "200ms"]).spawn().unwrap();
-    let template = files.write("template.yml", run(&["template", "example"]).await.calm());
+    let template =
+        files.write("template.yml", run(&["template", "example", "--for", "simulated"]).await.calm());
     let url = eventually("the registry is stored", async || {
         let answer = run(&["sabakan", "get-url"]).await;
         (answer.code == 0).then_some(answer.out)
@@ -141,7 +183,13 @@ async fn a_simulated_data_center_leads_to_a_cluster_and_replaces_no_registry() {
     })
     .await;
     let node = cluster["nodes"][0]["address"].as_str().unwrap();
+    // The template has a node for each role, so that no replaced machine blocks the plans.
+    let machines = run(&["machine", "list", "--all", "-o", "json"]).await.json();
+    let roles: BTreeSet<&str> =
+        machines.as_array().unwrap().iter().filter_map(|machine| machine["role"].as_str()).collect();
+    assert_eq!(roles, BTreeSet::from(["boot", "compute", "storage"]));
     check_widths(&config, node).await;
+    check_repair_and_reboot(&config, &files).await;
     ended(child).await;
 
     // The same registry again is used; another one is not replaced.

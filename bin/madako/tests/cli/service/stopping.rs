@@ -34,9 +34,9 @@ async fn the_service_ends_in_time_while_neither_the_store_nor_a_client_answers()
     service.until_metric("madako_http_connections", &[], 3.0).await;
 
     etcd.signal(Signal::STOP);
-    let asked = Instant::now();
+    let sent_at = Instant::now();
     let status = service.terminate().await;
-    let took = asked.elapsed();
+    let took = sent_at.elapsed();
     assert_eq!(status.code(), Some(0));
     assert!(took < BOUND, "it took {took:?}");
 }

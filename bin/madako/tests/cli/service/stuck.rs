@@ -82,9 +82,12 @@ async fn leader_stores_its_settings_and_offline_plans_use_them() {
     assert_eq!(value["session_ttl_seconds"], json!(60.0), "{value}");
     let hold = json!({"label": "rack", "count": 3, "within_seconds": 600.0});
     assert_eq!(value["repair"]["hold"], hold, "{value}");
+    assert_eq!(value["modes"], json!({"operations": "off", "kubernetes": "off"}), "{value}");
+    let idle = site.run(&["kube", "rotate-encryption-key"]).await.refused(1);
+    assert!(idle.contains("the leader has operations.mode: off"), "{idle}");
     let plan = site.run(&["plan"]).await;
-    let told = "retired machines leave after 300 s, as the running system has it (madako/settings)";
-    assert!(plan.code == 0 && plan.err.contains(told), "{plan:?}");
+    let reported = "retired machines leave after 300 s, as the running system has it (madako/settings)";
+    assert!(plan.code == 0 && plan.err.contains(reported), "{plan:?}");
     let rehearsed = site.run(&["rehearse", "--for", "1m", "--session-ttl", "30s", "-o", "json"]).await;
     let assumed = &rehearsed.json()["assumptions"];
     let of = |what: &str| assumed[what].as_str().unwrap_or_default().to_owned();

@@ -78,7 +78,7 @@ impl Case {
 
     fn spoil_cluster(&mut self, spoil: impl FnOnce(&mut Cluster)) {
         let mut value = stored(Kind::Cluster, &cluster("c"), 5).object.clone();
-        spoil(Cluster::of_mut(&mut value).unwrap());
+        spoil(Cluster::from_object_mut(&mut value).unwrap());
         let wire = Bytes::from(value.to_json());
         let key = value.key();
         self.evidence[0].cluster =

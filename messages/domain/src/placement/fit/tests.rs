@@ -13,7 +13,7 @@ use crate::placement::openstack::Project;
 
 fn read<T: Resource>(value: &serde_json::Value) -> T {
     let object = Object::from_stored(T::KIND, &value.to_string()).unwrap();
-    T::of(&object).unwrap().clone()
+    T::from_object(&object).unwrap().clone()
 }
 
 fn metadata(name: &str, labels: serde_json::Value) -> serde_json::Value {
@@ -192,7 +192,7 @@ fn cluster_inherits_by_its_flags_and_constraints() {
     );
     let values = values(&[(None, "load", 1.0), (None, "green", 2.0)]);
     let mut cluster = cluster(json!({"location": "DE"}), json!([{"name": "load", "weight": 1.0}]));
-    let seen = |cluster: &Cluster| {
+    let observe = |cluster: &Cluster| {
         let offer =
             Offer::from_cluster(cluster, Some(AnyCloud::Global(&cloud)), &values, ComparedMetrics::Value);
         let labels = ["location", "tier"].map(|name| offer.label(name).map(str::to_owned));
@@ -200,19 +200,19 @@ fn cluster_inherits_by_its_flags_and_constraints() {
     };
     let some = |text: &str| Some(text.to_owned());
     let own: Vec<(String, bool)> = vec![("load".into(), false)];
-    assert_eq!(seen(&cluster), ([some("DE"), None], own.clone()));
+    assert_eq!(observe(&cluster), ([some("DE"), None], own.clone()));
 
     cluster.spec.constraints.cloud.labels = Some(vec!["tier is gold".parse().unwrap()]);
-    assert_eq!(seen(&cluster), ([some("DE"), some("gold")], own));
+    assert_eq!(observe(&cluster), ([some("DE"), some("gold")], own));
 
     cluster.spec.constraints.cloud.metrics = Some(vec!["green > 1".parse().unwrap()]);
     let both: Vec<(String, bool)> = vec![("load".into(), false), ("green".into(), true)];
-    assert_eq!(seen(&cluster).1, both);
+    assert_eq!(observe(&cluster).1, both);
 
     cluster.spec.constraints = Default::default();
     cluster.metadata.inherit_labels = true;
     cluster.spec.inherit_metrics = true;
-    assert_eq!(seen(&cluster), ([some("SK"), some("gold")], both));
+    assert_eq!(observe(&cluster), ([some("SK"), some("gold")], both));
 }
 
 #[test]
@@ -257,10 +257,10 @@ fn unmet_constraints_are_shown_in_canonical_form() {
     let known = std::collections::BTreeMap::new();
     let offer = Offer::from_cluster(&cluster, None, &known, ComparedMetrics::Value);
     let application = application(json!({"labels": ["loc  ==DE"], "metrics": ["load=>5"]}));
-    let told: Vec<String> =
+    let reported: Vec<String> =
         Requirements::from(&application).unmet_requirements(&offer).iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        reported,
         ["loc is DE: the label is SK", "load greater than or equal 5: it does not refer to this metric",]
     );
 }

@@ -256,7 +256,7 @@ fn numbers_may_come_as_decimal_strings_and_are_numbers_from_then_on() {
         ],
     );
     let object = request(Kind::Cluster, &cluster).unwrap().value;
-    let spec = &Cluster::of(&object).unwrap().spec;
+    let spec = &Cluster::from_object(&object).unwrap().spec;
     assert_eq!((spec.backoff, spec.backoff_limit, spec.backoff_delay), (2, -1, 3));
     let text = object.to_json();
     for number in [r#""backoff": 2, "backoff_delay": 3, "backoff_limit": -1"#, r#""weight": 0.25"#] {
@@ -270,7 +270,7 @@ fn custom_resources_are_opaque_and_a_metric_may_be_named_twice() {
     let resources = json!(["crontabs.stable.example.com", "", "was/auch immer ✓", "a", "a"]);
     let cluster = with(Kind::Cluster, &[("/spec/custom_resources", resources), ("/spec/metrics", metrics)]);
     let object = request(Kind::Cluster, &cluster).unwrap().value;
-    let spec = &Cluster::of(&object).unwrap().spec;
+    let spec = &Cluster::from_object(&object).unwrap().spec;
     assert_eq!(spec.custom_resources.len(), 5);
     assert_eq!(spec.custom_resources[2], "was/auch immer ✓");
     assert_eq!(spec.metrics.iter().map(|metric| metric.weight).collect::<Vec<_>>(), [1.0, 2.0]);

@@ -28,7 +28,7 @@ fn stored_values_that_no_request_may_set_are_read() {
     document["spec"]["constraints"]["cloud"] =
         json!({"labels": ["location iss DE"], "metrics": ["heat > nan"]});
     let object = read(Kind::Cluster, &document.to_string());
-    let constraints = &Cluster::of(&object).unwrap().spec.constraints.cloud;
+    let constraints = &Cluster::from_object(&object).unwrap().spec.constraints.cloud;
     let metric = &constraints.metrics.as_ref().unwrap()[0];
     assert!(!metric.evaluate(Some(5.0)).is_match());
     assert_eq!(metric.rule().unwrap_err().column, 8);
@@ -127,8 +127,8 @@ fn unreadable_stored_fields_are_named_and_secrets_are_hidden() {
 #[test]
 fn a_document_of_another_kind_is_refused() {
     let object = read(Kind::Application, &stored(Kind::Application));
-    assert!(Application::of(&object).is_some());
-    assert!(Cluster::of(&object).is_none());
+    assert!(Application::from_object(&object).is_some());
+    assert!(Cluster::from_object(&object).is_none());
     let error = Object::from_stored(Kind::Cluster, &stored(Kind::Application)).unwrap_err();
     assert!(error.problems.iter().any(|problem| problem.field == "kind"));
     assert_eq!(object.key().etcd_key(), "/kubernetes/applications/testing/it");

@@ -57,7 +57,7 @@ impl Objects for FakeObjects {
         unreachable!("only what changes is followed")
     }
 
-    fn unread(&self, _: &ObjectKey) -> Option<UnreadResource> {
+    fn unread_resource(&self, _: &ObjectKey) -> Option<UnreadResource> {
         unreachable!("only what changes is followed")
     }
 

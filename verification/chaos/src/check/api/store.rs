@@ -76,7 +76,7 @@ impl StoreHistory {
     }
 
     /// Number of steps observed until `at`: a lower bound of the store's steps at that time.
-    pub(super) fn steps_until(&self, at: Micros) -> usize {
+    pub(super) fn count_steps_until(&self, at: Micros) -> usize {
         self.steps.partition_point(|step| step.at <= at)
     }
 

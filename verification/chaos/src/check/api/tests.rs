@@ -36,11 +36,11 @@ fn store() -> Vec<Revision> {
     (2..).zip(all).map(revision).collect()
 }
 
-const OPENED: Event = Event::Opened { follower: 0, instance: 2, asked: 25 };
+const OPENED: Event = Event::Opened { follower: 0, instance: 2, requested_at: 25 };
 
-fn listed(asked: Micros, items: &[(&str, u64)]) -> Event {
+fn listed(requested_at: Micros, items: &[(&str, u64)]) -> Event {
     let items: Vec<Value> = items.iter().map(|(name, value)| version(name, *value)).collect();
-    Event::Listed { follower: 0, asked, answer: json!({"items": items}) }
+    Event::Listed { follower: 0, requested_at, answer: json!({"items": items}) }
 }
 
 fn line(event: &str, name: &str, value: u64) -> Event {
@@ -141,7 +141,7 @@ fn each_way_to_spoil_a_list_is_found() {
     ] {
         assert_eq!(broken(vec![list]), [1, 0], "{what}");
     }
-    let none = Event::Listed { follower: 0, asked: 0, answer: Value::Null };
+    let none = Event::Listed { follower: 0, requested_at: 0, answer: Value::Null };
     assert_eq!(broken(vec![none]), [1, 0], "no list");
     // The store went on during the request.
     assert_eq!(broken(vec![listed(15, &[("a", 5), ("b", 4)])]), [0, 0]);

@@ -19,19 +19,19 @@ struct Story {
 
 impl Story {
     /// Adds a request to Kubernetes; `at` is in seconds.
-    fn asked(&mut self, at: f64, instance: u32, asked: KubernetesRequest, node: &str) {
-        let pod = matches!(asked, KubernetesRequest::Evict | KubernetesRequest::Delete)
+    fn record_request(&mut self, at: f64, instance: u32, action: KubernetesRequest, node: &str) {
+        let pod = matches!(action, KubernetesRequest::Evict | KubernetesRequest::Delete)
             .then(|| "web/front-1".to_owned());
-        let what = LineContent::Kubernetes { instance, asked, node: node.to_owned(), pod, refused: false };
+        let what = LineContent::Kubernetes { instance, action, node: node.to_owned(), pod, refused: false };
         #[expect(clippy::cast_possible_truncation, reason = "times of a test")]
         self.journal.push(Line { at: (at * 1e6) as i64, what });
     }
 
     /// Adds the requests of a drain.
     fn drain(&mut self, at: f64, instance: u32, node: &str) {
-        self.asked(at, instance, KubernetesRequest::Cordon, node);
-        self.asked(at + 0.1, instance, KubernetesRequest::Evict, node);
-        self.asked(at + 6.0, instance, KubernetesRequest::Delete, node);
+        self.record_request(at, instance, KubernetesRequest::Cordon, node);
+        self.record_request(at + 0.1, instance, KubernetesRequest::Evict, node);
+        self.record_request(at + 6.0, instance, KubernetesRequest::Delete, node);
     }
 
     /// Violations by name, with their numbers.
@@ -60,9 +60,9 @@ fn one(name: &str) -> Vec<(String, u64)> {
 fn good() -> Story {
     let mut story = Story::default();
     story.drain(11.0, 1, "n11");
-    story.asked(18.5, 1, KubernetesRequest::Uncordon, "n11");
+    story.record_request(18.5, 1, KubernetesRequest::Uncordon, "n11");
     story.drain(27.5, 2, "n12");
-    story.asked(41.0, 2, KubernetesRequest::Uncordon, "n12");
+    story.record_request(41.0, 2, KubernetesRequest::Uncordon, "n12");
     story
 }
 
@@ -77,7 +77,7 @@ fn requests_of_the_leader_are_right() {
 fn a_request_of_an_instance_that_does_not_lead_is_found() {
     for (at, instance) in [(22.0, 1), (28.0, 1), (12.0, 2)] {
         let mut story = good();
-        story.asked(at, instance, KubernetesRequest::Uncordon, "n13");
+        story.record_request(at, instance, KubernetesRequest::Uncordon, "n13");
         assert_eq!(story.judged(), one("I1"), "instance {instance} at {at} s");
     }
 }
@@ -85,7 +85,7 @@ fn a_request_of_an_instance_that_does_not_lead_is_found() {
 #[test]
 fn a_request_that_a_fault_held_back_is_judged_by_its_earliest_start() {
     let mut story = good();
-    story.asked(28.0, 1, KubernetesRequest::Evict, "n11");
+    story.record_request(28.0, 1, KubernetesRequest::Evict, "n11");
     assert_eq!(story.judged(), one("I1"));
     // A server was stopped during the cut of an instance.
     let held = |instance, from, until| HoldingFault { instance, from: from * SECOND, until: until * SECOND };

@@ -3,10 +3,10 @@
 use super::*;
 
 /// A call with its span of time, operation and answer; `None`: unknown.
-fn call(called: u64, returned: u64, op: ObjectOperation, said: Option<CallResult>) -> Call {
-    let end = said.map_or(RequestEnd::Unknown { why: "late".to_owned() }, |said| RequestEnd::Answered {
+fn call(called: u64, returned: u64, op: ObjectOperation, result: Option<CallResult>) -> Call {
+    let end = result.map_or(RequestEnd::Unknown { why: "late".to_owned() }, |result| RequestEnd::Answered {
         status: 200,
-        said,
+        result,
         revision: None,
     });
     Call { client: 1, instance: 1, object: "a".to_owned(), op, expected: None, called, returned, end }

@@ -70,13 +70,13 @@ fn polls_and_values_count_for_the_leader_and_unusable_answers_do_not_count() {
         line(
             106,
             LineContent::Fetched {
-                asked: "/query=free_a_b|free_c".to_owned(),
+                request: "/query=free_a_b|free_c".to_owned(),
                 values: BTreeMap::from([("free_c".to_owned(), 1.0)]),
             },
         ),
     ];
     let facts = facts(&lines, &[], Act::Kill);
-    let told: Vec<String> = facts
+    let described: Vec<String> = facts
         .iter()
         .map(|(at, fact)| match fact {
             Fact::Stored { changes, .. } => {
@@ -92,7 +92,7 @@ fn polls_and_values_count_for_the_leader_and_unusable_answers_do_not_count() {
         })
         .collect();
     assert_eq!(
-        told,
+        described,
         [
             "1000000 client polls",
             "1000000 client hears of 10.0.0.4 since 4s",
@@ -144,18 +144,28 @@ fn facts_of_faults_name_the_faulty_places() {
         places(Act::Compact, "strikes", "store=1"),
         [(FaultPlace::Store, false, true), (FaultPlace::Store, false, false)]
     );
-    assert_eq!(places(Act::Cut, "begins", "registry"), [(FaultPlace::Registry, false, true)]);
-    let both = [(FaultPlace::Registry, false, true), (FaultPlace::Hosts, false, true)];
-    assert_eq!(places(Act::Kill, "begins", "registry"), both);
+    let begin = |of: &[FaultPlace]| -> Vec<(FaultPlace, bool, bool)> {
+        of.iter().map(|place| (place.clone(), false, true)).collect()
+    };
+    let [registry, hosts, kubernetes] = [FaultPlace::Registry, FaultPlace::Hosts, FaultPlace::Kubernetes];
+    assert_eq!(places(Act::Corrupt, "begins", "registry"), begin(std::slice::from_ref(&registry)));
+    assert_eq!(places(Act::Cut, "begins", "registry"), begin(&[registry.clone(), kubernetes.clone()]));
+    assert_eq!(places(Act::Kill, "begins", "registry"), begin(&[registry, hosts, kubernetes]));
     assert_eq!(places(Act::Corrupt, "begins", "provider=prometheus"), [(FaultPlace::Providers, false, true)]);
     assert_eq!(places(Act::Kill, "begins", "rack=1"), []);
+}
+
+#[test]
+fn outcomes_of_conditional_transactions_are_facts() {
+    let facts = facts(&[], &[(4 * SECOND, Event::Transacted { held: false, written: true })], Act::Kill);
+    assert_eq!(facts[1..], [(4 * SECOND, Fact::Transacted { held: false, written: true })]);
 }
 
 #[test]
 fn a_write_with_if_match_compares_the_version() {
     let end = RequestEnd::Answered {
         status: 200,
-        said: CallResult::Done { value: None, deleting: false },
+        result: CallResult::Done { value: None, deleting: false },
         revision: Some(9),
     };
     let op = ObjectOperation::Write { value: 2, over: Some(1) };
@@ -177,9 +187,9 @@ fn a_write_with_if_match_compares_the_version() {
 
 #[test]
 fn broken_promise_is_reported() {
-    let protected = |second: i64, asked, refused| {
+    let protected = |second: i64, action, refused| {
         let (node, pod) = ("10.0.0.4".to_owned(), Some(format!("{PROTECTED}/a")));
-        line(100 + second, LineContent::Kubernetes { instance: 2, asked, node, pod, refused })
+        line(100 + second, LineContent::Kubernetes { instance: 2, action, node, pod, refused })
     };
     let lines =
         [protected(3, KubernetesRequest::Evict, true), protected(4, KubernetesRequest::Delete, false)];

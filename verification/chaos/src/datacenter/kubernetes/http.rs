@@ -1,18 +1,20 @@
 //! Serves the paths of the Kubernetes API that the service uses, on the simulated Kubernetes.
 
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
-use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, Pod, PodId};
+use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, KubeNode, Pod, PodId};
 use madako_domain::machine::Machine;
 use madako_judges::KubernetesRequest;
 use serde_json::Value;
 
 use super::objects::{self, Failure};
+use super::watch::NodeHistory;
 use super::{ApiServer, Change, ChangeOutcome, base_path_of_instance, find_pod};
 use crate::datacenter::journal::JournalError;
 
@@ -42,13 +44,12 @@ impl ApiServer {
 type Parameters = Query<BTreeMap<String, String>>;
 type Answer = Result<Response, Failure>;
 
-async fn list_nodes(State(server): State<ApiServer>) -> Json<Value> {
-    let machines = server.registry.list_machines();
-    let named: BTreeMap<&str, &Machine> =
-        machines.iter().filter_map(|machine| Some((machine.address()?, machine))).collect();
-    let nodes = server.read_cluster(|cluster| cluster.nodes());
-    let node = |node| objects::node_json(node, named.get(node.name.as_str()).copied());
-    objects::list_of("Node", nodes.iter().map(node).collect())
+/// Lists or watches nodes.
+async fn list_nodes(State(server): State<ApiServer>, Query(parameters): Parameters) -> Answer {
+    if parameters.get("watch").is_some_and(|watch| watch == "true") {
+        return server.watch_nodes(parameters.get("resourceVersion").map_or("", String::as_str));
+    }
+    Ok(Json(server.with_history(|history| history.list())).into_response())
 }
 
 /// Changes the cordon of a node; no other field of a node can change.
@@ -58,13 +59,17 @@ async fn patch_node(
     Json(change): Json<Value>,
 ) -> Answer {
     let annotation = &change["metadata"]["annotations"][ANNOTATION_REBOOT];
-    let asked = match (&change["spec"]["unschedulable"], annotation.as_str()) {
+    let action = match (&change["spec"]["unschedulable"], annotation.as_str()) {
         (Value::Bool(true), Some("true")) => KubernetesRequest::Cordon,
         (Value::Null, None) => KubernetesRequest::Uncordon,
-        _ => return Err(Failure::bad_request(format!("neither a cordon nor its end: {change}"))),
+        _ => {
+            return Err(Failure::bad_request(format!(
+                "the patch of the node neither cordons nor uncordons it: {change}"
+            )));
+        }
     };
     let missing = Failure::not_found(&format!("nodes {node:?}"));
-    match server.change(instance, &Change { asked, node, pod: None })? {
+    match server.change(instance, &Change { action, node, pod: None })? {
         ChangeOutcome::Done => Ok(objects::success_response(StatusCode::OK)),
         ChangeOutcome::Refused(why) => Err(Failure::internal_error(why)),
         ChangeOutcome::NotThere => Err(missing),
@@ -78,7 +83,7 @@ async fn list_namespaces(
     let selector = parameters.get("labelSelector").map_or("", String::as_str);
     let chosen =
         server.read_cluster(|cluster| cluster.matching_namespaces(selector)).map_err(Failure::bad_request)?;
-    Ok(objects::list_of("Namespace", chosen.iter().map(|name| objects::namespace_json(name)).collect()))
+    Ok(objects::list_object("Namespace", chosen.iter().map(|name| objects::namespace_json(name)).collect()))
 }
 
 /// Lists the pods of one node, the only selection that the service uses.
@@ -88,9 +93,11 @@ async fn list_pods(
 ) -> Result<Json<Value>, Failure> {
     let selector = parameters.get("fieldSelector").map_or("", String::as_str);
     let node = selector.strip_prefix("spec.nodeName=");
-    let node = node.ok_or_else(|| Failure::bad_request(format!("no selector of a node: {selector:?}")))?;
+    let node = node.ok_or_else(|| {
+        Failure::bad_request(format!("fieldSelector: got {selector:?}, expected spec.nodeName=NODE"))
+    })?;
     let pods = server.read_cluster(|cluster| cluster.pods_on(node));
-    Ok(objects::list_of("Pod", pods.iter().map(|pod| objects::pod_json(pod, node)).collect()))
+    Ok(objects::list_object("Pod", pods.iter().map(|pod| objects::pod_json(pod, node)).collect()))
 }
 
 type NamedObject = Path<(u32, String, String)>;
@@ -111,8 +118,10 @@ async fn evict(
     let options = &body["deleteOptions"];
     let (node, pod) = server.find_wanted_pod(&namespace, &name, options)?;
     let came = if options["dryRun"].is_null() {
-        server
-            .change(instance, &Change { asked: KubernetesRequest::Evict, node, pod: Some(pod.to_string()) })?
+        server.change(
+            instance,
+            &Change { action: KubernetesRequest::Evict, node, pod: Some(pod.to_string()) },
+        )?
     } else {
         match server.read_cluster(|cluster| cluster.evict(&pod, true)) {
             Ok(EvictionOutcome::Accepted) => ChangeOutcome::Done,
@@ -134,7 +143,7 @@ async fn delete(
 ) -> Answer {
     let (node, pod) = server.find_wanted_pod(&namespace, &name, &options)?;
     match server
-        .change(instance, &Change { asked: KubernetesRequest::Delete, node, pod: Some(pod.to_string()) })?
+        .change(instance, &Change { action: KubernetesRequest::Delete, node, pod: Some(pod.to_string()) })?
     {
         ChangeOutcome::Done => Ok(objects::success_response(StatusCode::OK)),
         ChangeOutcome::Refused(why) => Err(Failure::internal_error(why)),
@@ -143,6 +152,19 @@ async fn delete(
 }
 
 impl ApiServer {
+    /// Acts on the history of the nodes, up to the present ones.
+    pub(super) fn with_history<R>(&self, act: impl FnOnce(&NodeHistory) -> R) -> R {
+        // No panic happens under the lock. It is taken first, so that versions follow the order of changes.
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let machines = self.registry.list_machines();
+        let named: BTreeMap<&str, &Machine> =
+            machines.iter().filter_map(|machine| Some((machine.address()?, machine))).collect();
+        let nodes = self.read_cluster(|cluster| cluster.nodes());
+        let node = |node: &KubeNode| objects::node_json(node, named.get(node.name.as_str()).copied());
+        history.note(nodes.iter().map(node).collect());
+        act(&history)
+    }
+
     /// A pod and its node; the node is empty if the pod is pending.
     fn find_pod(&self, namespace: &str, name: &str) -> Result<(String, Pod), Failure> {
         let name = format!("{namespace}/{name}");

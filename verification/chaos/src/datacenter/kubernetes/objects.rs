@@ -11,7 +11,7 @@ use time::format_description::well_known::Rfc3339;
 use super::GRACE;
 
 /// All objects in one page, whatever the requested limit: an API server may do so.
-pub(super) fn list_of(kind: &str, items: Vec<Value>) -> Json<Value> {
+pub(super) fn list_object(kind: &str, items: Vec<Value>) -> Json<Value> {
     Json(json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {}, "items": items}))
 }
 
@@ -74,6 +74,12 @@ impl Failure {
 
     pub(super) fn write_conflict(why: String) -> Self {
         Self { status: StatusCode::CONFLICT, reason: "Conflict", why, cause: None }
+    }
+
+    /// A watch cannot begin at a version.
+    pub(super) fn gone(version: &str) -> Self {
+        let why = format!("too old resource version: {version}");
+        Self { status: StatusCode::GONE, reason: "Expired", why, cause: None }
     }
 
     pub(super) fn bad_request(why: String) -> Self {

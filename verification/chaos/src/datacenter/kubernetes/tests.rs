@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use axum::response::IntoResponse as _;
 use madako_datacenter_sim::{Datacenter, DatacenterConfig};
 use madako_domain::kubernetes::{KubeNode, PodId, PodPhase};
 use madako_kubernetes::{ApiServerAccess, Limits};
@@ -57,6 +58,39 @@ async fn client(server: &ApiServer, files: &Path) -> madako_kubernetes::ApiServe
     });
     std::fs::write(&path, text.to_string()).unwrap();
     madako_kubernetes::ApiServer::new(&ApiServerAccess::read(&path).unwrap(), Limits::default()).unwrap()
+}
+
+#[tokio::test]
+async fn a_watch_of_the_services_own_client_has_the_changes_of_other_clients() {
+    let files = tempfile::tempdir().unwrap();
+    let (journal, hand) = (journal_in(files.path()), ManualClock(Arc::default()));
+    let server = server(&journal, &hand);
+    let (api, other) = (client(&server, files.path()).await, client(&server, files.path()).await);
+    let permit = Permit::give(1, Instant::now() + Duration::from_secs(3600));
+    let node = api.nodes().await.unwrap()[0].name.clone();
+    for is_cordoned in [true, false, true] {
+        match is_cordoned {
+            true => other.cordon(&permit, &node).await.unwrap(),
+            false => other.uncordon(&permit, &node).await.unwrap(),
+        }
+        // The kept nodes are an answer for ten seconds, so that only the watch can show the change.
+        let begun = Instant::now();
+        loop {
+            let nodes = api.nodes().await.unwrap();
+            if nodes.iter().any(|found| found.name == node && found.unschedulable == is_cordoned) {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(8), "the watch does not have it");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    let (lines, newest) = server.with_history(|history| history.after(0)).unwrap();
+    assert_eq!(lines.len(), 6 + 3, "six nodes and three changes");
+    assert_eq!(server.with_history(|history| history.after(newest + 1)), None, "a version of the future");
+    assert_eq!(
+        server.watch_nodes("1000000").err().map(|failure| failure.into_response().status().as_u16()),
+        Some(410)
+    );
 }
 
 /// Nodes and pods with everything that the API shows of them.
@@ -122,10 +156,10 @@ async fn a_node_is_drained_by_the_services_own_client_and_a_restart_forgets_noth
     let absent = api.cordon(&permit, "10.9.9.9").await;
     assert!(matches!(absent, Err(KubernetesError::NotFound { .. })), "{absent:?}");
 
-    let told = read_journal(&journal).unwrap();
-    let told = told.iter().map(|line| match &line.what {
-        LineContent::Kubernetes { instance: 3, asked, node: of, refused, .. } if *of == node => {
-            (*asked, *refused)
+    let reported = read_journal(&journal).unwrap();
+    let reported = reported.iter().map(|line| match &line.what {
+        LineContent::Kubernetes { instance: 3, action, node: of, refused, .. } if *of == node => {
+            (*action, *refused)
         }
         what => panic!("{what:?}"),
     });
@@ -140,7 +174,7 @@ async fn a_node_is_drained_by_the_services_own_client_and_a_restart_forgets_noth
         evict(false),
         (KubernetesRequest::Uncordon, false),
     ];
-    assert_eq!(Vec::from_iter(told), expected);
+    assert_eq!(Vec::from_iter(reported), expected);
     let again = self::server(&journal, &hand);
     assert_eq!(state(&again), state(&server));
 }

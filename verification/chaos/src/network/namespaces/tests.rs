@@ -71,8 +71,8 @@ async fn cut_off(namespaces: &Namespaces, node: &Node, client: &mut TcpStream, a
     let space = &namespaces.sites[node].space;
     let past = space.run_inside(move || TcpListener::bind(home)).await.unwrap().local_addr();
     // Without a listener the connection is refused at once: packets arrive.
-    let said = timeout(PATIENCE, TcpStream::connect(past.unwrap())).await.unwrap();
-    assert_eq!(said.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    let message = timeout(PATIENCE, TcpStream::connect(past.unwrap())).await.unwrap();
+    assert_eq!(message.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     namespaces.set_packet_loss(node, DroppedShare::All, false).await.unwrap();
     hears(client, b"late").await;
 }

@@ -69,8 +69,8 @@ pub(super) struct RehearsalObservations {
 
 #[derive(Default)]
 struct ObserverState {
-    seen: RehearsalObservations,
-    told: LastReports,
+    observations: RehearsalObservations,
+    last_reports: LastReports,
     entries: BTreeMap<String, Entry>,
     queue: RepairQueue,
     cluster: Option<Cluster>,
@@ -119,8 +119,8 @@ impl Observer {
             ..ObserverState::default()
         };
         for item in inner.queue.entries.values().filter(|item| !item.value.is_finished()) {
-            let seen = observe_repair(&item.value, None);
-            inner.seen.repairs.insert((item.value.index, item.created), seen);
+            let observations = observe_repair(&item.value, None);
+            inner.observations.repairs.insert((item.value.index, item.created), observations);
         }
         history.note("copy", format_args!("begins at revision {revision}"));
         Self { inner: Arc::new(Mutex::new(inner)), history, began, drains }
@@ -217,7 +217,7 @@ impl Observer {
             let former =
                 inner.queue.entries.get(&item.value.index).filter(|former| former.created == item.created);
             if former.is_none_or(|former| former.revision != item.revision) {
-                inner.seen.repair(&item.value, item.created, former.map(|former| &former.value), now);
+                inner.observations.repair(&item.value, item.created, former.map(|former| &former.value), now);
             }
         }
         inner.queue = after;
@@ -248,7 +248,7 @@ impl Observer {
     pub(super) fn collect_observations(&self) -> RehearsalObservations {
         let inner = self.inner.lock().unwrap();
         let last_change = inner.time_of_last_write(Duration::ZERO).map(to_span);
-        RehearsalObservations { last_change, ..inner.seen.clone() }
+        RehearsalObservations { last_change, ..inner.observations.clone() }
     }
 
     pub(super) fn remaining_obstacles(&self, leader: Option<&str>) -> Vec<RemainingObstacle> {
@@ -260,7 +260,7 @@ impl Observer {
                 why: "no instance leads".to_owned(),
             });
         }
-        held.extend(inner.told.remaining_obstacles(&inner.queue));
+        held.extend(inner.last_reports.remaining_obstacles(&inner.queue));
         let mut add = |what: String, why: String| held.push(RemainingObstacle { what, why });
         for (application, decision) in &inner.decisions {
             match &decision.outcome {
@@ -287,7 +287,7 @@ impl ObserverState {
         let text = entry.and_then(|entry| std::str::from_utf8(&entry.value).ok());
         // An unreadable application is not a retry.
         let object = text.and_then(|text| Object::from_stored(key.kind, text).ok());
-        self.retries.record_version(key, object.as_ref().and_then(Application::of), wall)
+        self.retries.record_version(key, object.as_ref().and_then(Application::from_object), wall)
     }
 
     fn time_of_last_write(&self, since: Duration) -> Option<Duration> {
@@ -298,7 +298,7 @@ impl ObserverState {
     fn note_plan(&mut self, entry: Option<&Entry>, now: Duration) {
         let Some(plan) = entry.and_then(decode_entry::<LastPlan>) else { return };
         let fired = plan.reasons.into_iter().filter(|reason| reason.outcome == RuleOutcome::Fired);
-        self.seen.plans.push(PlanObservation {
+        self.observations.plans.push(PlanObservation {
             at: to_span(now),
             action: plan.action.map_or("nothing", |action| action.name()).to_owned(),
             changes: plan.changes,
@@ -314,7 +314,7 @@ impl ObserverState {
         if self.decisions.get(application).is_none_or(|before| reasons::decision_row(before) != row) {
             let ReasonRow { what, from, to, why } = row;
             let (at, application) = (to_span(now), application.to_owned());
-            self.seen.placements.push(PlacementObservation {
+            self.observations.placements.push(PlacementObservation {
                 at,
                 application,
                 what: what.to_owned(),
@@ -350,18 +350,18 @@ impl RehearsalObservations {
         now: Duration,
     ) {
         let now = to_span(now);
-        let seen = self
+        let observations = self
             .repairs
             .entry((entry.index, created))
             .or_insert_with(|| observe_repair(entry, former.is_none().then_some(now)));
         let was = former.map(|former| &former.status);
         if entry.status == RepairStatus::Processing && was != Some(&RepairStatus::Processing) {
-            seen.begins.get_or_insert(now);
+            observations.begins.get_or_insert(now);
         }
         if entry.is_finished() && !former.is_some_and(RepairQueueEntry::is_finished) {
-            seen.ends = Some(now);
+            observations.ends = Some(now);
         }
-        seen.status = entry.status.to_string();
+        observations.status = entry.status.to_string();
     }
 }
 
@@ -374,7 +374,7 @@ impl EventSink for Observer {
             self.history.count_judgement(Id::I11);
         }
         let mut inner = self.inner.lock().unwrap();
-        let ObserverState { told, seen, .. } = &mut *inner;
-        told.note_event(event, now, seen);
+        let ObserverState { last_reports, observations, .. } = &mut *inner;
+        last_reports.note_event(event, now, observations);
     }
 }

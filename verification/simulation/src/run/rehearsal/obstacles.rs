@@ -25,21 +25,21 @@ pub(super) struct LastReports {
 }
 
 impl LastReports {
-    pub(super) fn note_event(&mut self, event: Event, now: Span, seen: &mut RehearsalObservations) {
+    pub(super) fn note_event(&mut self, event: Event, now: Span, observations: &mut RehearsalObservations) {
         match event {
             // A new leader reports everything again.
             Event::Elected { .. } => *self = Self::default(),
             Event::Held(_) | Event::Blocked(PlanBlockedBy::NoState | PlanBlockedBy::NoObservation) => {}
             Event::Blocked(why) => {
                 if self.blocked.as_ref().is_none_or(|(name, _)| *name != why.name()) {
-                    seen.wait(now, "plans", why.to_string());
+                    observations.wait(now, "plans", why.to_string());
                 }
                 self.blocked = Some((why.name(), why.to_string()));
             }
             Event::PlanFailed(error) => {
                 let why = error.to_string();
                 if self.no_plan.as_ref() != Some(&why) {
-                    seen.wait(now, "plans", why.clone());
+                    observations.wait(now, "plans", why.clone());
                 }
                 self.blocked = None;
                 self.no_plan = Some(why);
@@ -52,7 +52,7 @@ impl LastReports {
                 if reason.is_empty() {
                     self.repairs.remove(&index);
                 } else {
-                    seen.wait(now, format!("repair {index} of {address}"), why.clone());
+                    observations.wait(now, format!("repair {index} of {address}"), why.clone());
                     self.repairs.insert(index, (address, why));
                 }
             }
@@ -63,23 +63,24 @@ impl LastReports {
                 }
                 for (rack, machines) in news.held {
                     let why = format!("{} of its machines failed at about the same time", machines.len());
-                    seen.wait(now, format!("repairs of rack {rack}"), why);
+                    observations.wait(now, format!("repairs of rack {rack}"), why);
                 }
                 for rack in news.released {
-                    seen.wait(now, format!("repairs of rack {rack}"), "held no longer");
+                    observations.wait(now, format!("repairs of rack {rack}"), "held no longer");
                 }
                 for refusal in news.refused {
                     // The report of the rack covers its held machines, and that of the entry its machine.
                     if !matches!(refusal.reason, Reason::RackHeld { .. } | Reason::HasEntry { .. }) {
                         let what = format!("repair of {}", refusal.address);
-                        seen.wait(now, what, refusal.reason.to_string());
+                        observations.wait(now, what, refusal.reason.to_string());
                     }
                     self.refused.insert(refusal.serial.clone(), refusal);
                 }
             }
             Event::Repaired { index, operation, what, .. } => {
                 self.repairs.remove(&index);
-                let newest = seen.repairs.range_mut((index, i64::MIN)..=(index, i64::MAX)).next_back();
+                let newest =
+                    observations.repairs.range_mut((index, i64::MIN)..=(index, i64::MAX)).next_back();
                 if let Some((_, repair)) = newest {
                     repair.steps.push(StepObservation { at: now, what: format!("{operation}: {what}") });
                 }

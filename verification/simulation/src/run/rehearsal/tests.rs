@@ -174,8 +174,8 @@ fn target_missing_in_the_copy_is_refused_with_the_available_ones() {
         ("kill 192.0.2.1 at 1m", "an address that a machine of the registry has"),
         ("cut provider=two at 1m for 1m", "a provider that a metric in use comes from over the network: one"),
     ] {
-        let told = refused(fault).unwrap_err();
-        assert!(told.contains(expected), "{fault}: {told}");
+        let reported = refused(fault).unwrap_err();
+        assert!(reported.contains(expected), "{fault}: {reported}");
     }
 }
 

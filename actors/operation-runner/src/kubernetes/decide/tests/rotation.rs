@@ -34,7 +34,7 @@ fn added() -> EncryptionRotation {
 fn each_step_waits_until_all_api_servers_have_the_keys_of_the_step_before() {
     let mut fleet = Fleet::new(3, 1);
     let mut rotation = EncryptionRotation::new("k");
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loop {
         fleet.note_rotation(&rotation);
         for (place, address) in SERVERS.into_iter().enumerate() {
@@ -53,7 +53,7 @@ fn each_step_waits_until_all_api_servers_have_the_keys_of_the_step_before() {
             fleet.note_rotation(&rotation);
         }
         assert_eq!(fleet.rows(), [""; 0]);
-        told.push(fleet.step(&rotation));
+        reported.push(fleet.step(&rotation));
         let Some(next) = rotation.advance() else { break };
         rotation = next;
     }
@@ -64,7 +64,7 @@ fn each_step_waits_until_all_api_servers_have_the_keys_of_the_step_before() {
         "drop-encryption-keys",
         "complete-encryption-rotation",
     ];
-    assert_eq!(told, commands.map(|command| format!("{command} k")));
+    assert_eq!(reported, commands.map(|command| format!("{command} k")));
 }
 
 #[test]

@@ -52,7 +52,11 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         SystemClock.now(),
     );
     print_text(&text)?;
-    if is_refused { Err(Failure::failed("the restore would be refused")) } else { Ok(()) }
+    if is_refused {
+        Err(Failure::failed("the leader would refuse to restore etcd, for the reasons above"))
+    } else {
+        Ok(())
+    }
 }
 
 async fn read_snapshot(

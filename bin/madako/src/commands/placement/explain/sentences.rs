@@ -1,4 +1,4 @@
-//! Decisions, obstacles and metrics in words.
+//! Renders the decision about an application, its obstacles and its metrics as sentences.
 
 use madako_domain::placement::decision::{Counts, Decision, Outcome, Stay};
 use serde_json::Value;
@@ -49,17 +49,20 @@ fn describe_outcome(outcome: &Outcome, now: OffsetDateTime) -> String {
 
 /// The outcome with the gain of a move and the next best candidate.
 pub(super) fn describe_decision(decision: &Decision, now: OffsetDateTime) -> String {
-    let mut said = describe_outcome(&decision.outcome, now);
+    let mut text = describe_outcome(&decision.outcome, now);
     if let Some(gain) = &decision.gain {
-        said += &format!(
-            "; the best alternative is better by {:.3}; a move needs more than {:.3}",
-            gain.gain, gain.stickiness
-        );
+        let (gain, needed) = (gain.gain, gain.stickiness);
+        text += &match gain > 0.0 {
+            true => {
+                format!("; the best alternative is better by {gain:.3}; a move needs more than {needed:.3}")
+            }
+            false => format!("; no alternative is better; a move needs more than {needed:.3}"),
+        };
     }
     if let Some(second) = &decision.runner_up {
-        said += &format!("; the next best is {} with {:.3}", second.target, second.score);
+        text += &format!("; the next best is {} with {:.3}", second.target, second.score);
     }
-    said
+    text
 }
 
 /// The reason why an application waits for a cluster, or for another one; `None`: it does not wait.
@@ -188,34 +191,35 @@ mod tests {
 
     #[test]
     fn explanation_of_a_degraded_application_names_the_next_attempt() {
-        let told = |retries, retry| describe_decision(&decision(Outcome::Degraded { retries, retry }), NOW);
+        let describe =
+            |retries, retry| describe_decision(&decision(Outcome::Degraded { retries, retry }), NOW);
         let next = ", next in 1m30s, or earlier after a change";
         let retry = Some(NOW + Duration::seconds(90));
-        assert_eq!(told(2, retry), format!("fits nowhere; 2 attempts are left{next}"));
-        assert_eq!(told(1, retry), format!("fits nowhere; 1 attempt is left{next}"));
-        assert_eq!(told(-1, retry), format!("fits nowhere; attempts are unlimited{next}"));
-        assert_eq!(told(-1, None), "fits nowhere; attempts are unlimited, each after a change");
+        assert_eq!(describe(2, retry), format!("fits nowhere; 2 attempts are left{next}"));
+        assert_eq!(describe(1, retry), format!("fits nowhere; 1 attempt is left{next}"));
+        assert_eq!(describe(-1, retry), format!("fits nowhere; attempts are unlimited{next}"));
+        assert_eq!(describe(-1, None), "fits nowhere; attempts are unlimited, each after a change");
     }
 
     #[test]
     fn a_waiting_application_is_described_in_short() {
         let cluster = ObjectKey::new(Kind::Cluster, Some("testing"), "own");
-        let told = |outcome| describe_wait(&outcome, &decision(Outcome::Failed).clusters, NOW);
+        let describe = |outcome| describe_wait(&outcome, &decision(Outcome::Failed).clusters, NOW);
         let counts = "fits nowhere: of 3 clusters 2 not online, 1 with other labels";
-        assert_eq!(told(Outcome::Failed).as_deref(), Some(counts));
-        assert_eq!(told(Outcome::Stays { on: cluster.clone(), why: Stay::Best }), None);
+        assert_eq!(describe(Outcome::Failed).as_deref(), Some(counts));
+        assert_eq!(describe(Outcome::Stays { on: cluster.clone(), why: Stay::Best }), None);
         let until = OffsetDateTime::UNIX_EPOCH;
         assert_eq!(
-            told(Outcome::Stays { on: cluster.clone(), why: Stay::NotOnline { until } }).as_deref(),
+            describe(Outcome::Stays { on: cluster.clone(), why: Stay::NotOnline { until } }).as_deref(),
             Some("its cluster is not online")
         );
         assert_eq!(
-            told(Outcome::WaitsForCluster { cluster }).as_deref(),
+            describe(Outcome::WaitsForCluster { cluster }).as_deref(),
             Some("waits until Cluster testing/own is online")
         );
         let until = NOW + Duration::milliseconds(3_600_500);
         assert_eq!(
-            told(Outcome::WaitsForMetric { metrics: vec!["heat".to_owned()], until }).as_deref(),
+            describe(Outcome::WaitsForMetric { metrics: vec!["heat".to_owned()], until }).as_deref(),
             Some("waits for the first value of heat, for 1h0m more")
         );
         assert_eq!(serialized_word(&Stay::Recent { until }, NOW), "recent, for 1h0m more");

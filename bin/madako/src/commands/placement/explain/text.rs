@@ -16,7 +16,7 @@ use crate::output::escape_unprintable;
 
 /// Columns of a score, such as `0.524`.
 const SCORE: usize = 6;
-/// Share of the line that names of candidates may take: reasons need the rest.
+/// Share of the line that names of candidates may take: reasons need the rest. In the line of a longer name they have less.
 const NAME_SHARE: usize = 2;
 /// Spaces between two columns, and before lines that belong to the line above.
 const GAP: usize = 2;
@@ -93,18 +93,18 @@ fn push_table(text: &mut String, heading: &str, candidates: &[&Candidate], shape
     let most = shape.width / NAME_SHARE;
     let longest = candidates.iter().map(|it| name(it).chars().count()).max().unwrap_or(0);
     let names = longest.max(heading.len()).min(most);
-    let begin = names + GAP + SCORE + GAP;
     text.push_str(&format!("{heading:<names$}  {:>SCORE$}  METRICS OR WHY NOT\n", "SCORE"));
     for (place, candidate) in candidates.iter().enumerate() {
         let wins = candidate.dropped.is_none() && place == 0;
-        let first =
-            format!("{}  {:>SCORE$}  ", fitted_name(candidate, names), format_number(candidate.score));
+        let begin_of_line = text.len();
+        let shown = escape_unprintable(&name(candidate));
+        let first = format!("{shown:<names$}  {:>SCORE$}  ", format_number(candidate.score));
+        let begin = first.chars().count();
         let words = match &candidate.dropped {
             Some(dropped) => describe_dropped(dropped),
             None if wins => String::new(),
             None => candidate.metrics.iter().map(metric_in_short).collect::<Vec<_>>().join(", "),
         };
-        let begin_of_line = text.len();
         text.push_str(
             (first + &cut_to_width(&escape_unprintable(&words), shape.width.saturating_sub(begin)))
                 .trim_end(),
@@ -136,19 +136,7 @@ fn push_table(text: &mut String, heading: &str, candidates: &[&Candidate], shape
 fn name(candidate: &Candidate) -> String {
     let Target { namespace, name } = &candidate.target;
     let name = namespace.as_ref().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
-    name + mark(candidate)
-}
-
-fn mark(candidate: &Candidate) -> &'static str {
-    if candidate.current { " (current)" } else { "" }
-}
-
-/// The name in so many columns. The mark of the current candidate is never cut.
-fn fitted_name(candidate: &Candidate, columns: usize) -> String {
-    let mark = mark(candidate);
-    let name = escape_unprintable(&name(candidate));
-    let name = name.strip_suffix(mark).unwrap_or(&name);
-    format!("{:<columns$}", cut_to_width(name, columns - mark.len()) + mark)
+    name + if candidate.current { " (current)" } else { "" }
 }
 
 /// Advice on clusters that are not online: one for each state.
@@ -261,9 +249,9 @@ mod tests {
     fn the_winner_has_its_metrics_and_each_other_cluster_one_line() {
         let text = format_text("Application testing/echo", &explanation(), PLAIN);
         let expected = "\
-Application testing/echo: stays on Cluster testing/own (best); the best
-  alternative is better by 0.000; a move needs more than 0.024; the next best is
-  Cluster testing/near with 0.500
+Application testing/echo: stays on Cluster testing/own (best); no alternative is
+  better; a move needs more than 0.024; the next best is Cluster testing/near
+  with 0.500
 
 CLUSTER                 SCORE  METRICS OR WHY NOT
 testing/own (current)   0.524
@@ -278,6 +266,16 @@ testing/none                -  it has no metrics, but other candidates have
         assert_eq!(text, expected);
         let coloured = format_text("it", &explanation(), Shape { has_colours: true, ..PLAIN });
         assert!(coloured.contains("\n\u{1b}[32mtesting/own (current) "), "{coloured:?}");
+    }
+
+    #[test]
+    fn a_long_name_is_never_cut() {
+        let mut shown = explanation();
+        let long = "a-cluster-with-a-name-of-many-words-in-a-distant-region";
+        shown.clusters[0].target.name = long.to_owned();
+        let text = format_text("it", &shown, PLAIN);
+        let line = text.lines().find(|line| line.contains(long)).unwrap();
+        assert!(line.ends_with("-  locati…") && line.chars().count() == 80, "{text}");
     }
 
     #[test]

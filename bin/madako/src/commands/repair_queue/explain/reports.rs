@@ -10,11 +10,11 @@ use madako_domain::repair::report::default_variables;
 use madako_domain::state::ClusterState;
 use madako_http_client::ReqwestTransport;
 use madako_protocol::ports::{Clock, Registry};
-use madako_repair_queue::explain::reports::{Prospect, prospects};
+use madako_repair_queue::explain::reports::{Prospect, list_prospects};
 use madako_repair_queue::hold::times::{Times, changed_at};
 use madako_repair_queue::limiter::RemovedEntries;
 use madako_repair_queue::racks::Racks;
-use madako_repair_queue::requests::{RegistryAnswer, evaluate, readable_holds, unreadable};
+use madako_repair_queue::requests::{RegistryAnswer, evaluate, first_unreadable_key, readable_holds};
 use madako_sabakan::SabakanRegistry;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -68,7 +68,7 @@ pub(super) async fn gather_reports(
     let holds = kept.clone();
     let mut found =
         ReportsAnswer { notes: Vec::new(), reports: None, kept, holds, reported: None, observed: None };
-    if let Some(key) = unreadable(state) {
+    if let Some(key) = first_unreadable_key(state) {
         let why = state.fault_of(key).unwrap_or_default();
         found.notes.push(format!("warning: nothing is added automatically: {key} cannot be used: {why}"));
     }
@@ -80,23 +80,23 @@ pub(super) async fn gather_reports(
     if let Some(machines) = read_reports(state, &registry, &mut found.notes).await {
         let at = clock.now();
         // This command has no memory of earlier answers or removals: the answer is the first one.
-        let times = Times::of(&machines, (at, None), hold, &found.kept, &Times::default());
+        let times = Times::from_answer(&machines, (at, None), hold, &found.kept, &Times::default());
         let removed = RemovedEntries::default();
         let decision = evaluate(
             state,
             &RegistryAnswer { machines: &machines, at, times: &times, removed: &removed },
             hold,
         );
-        let prospects = prospects(&machines, &decision, state);
+        let prospects = list_prospects(&machines, &decision, state);
         found.reports = Some(prospects.iter().map(|prospect| report(prospect, at)).collect());
-        found.reported = hold.map(|hold| Racks::of(&machines, &hold.label));
+        found.reported = hold.map(|hold| Racks::from_machines(&machines, &hold.label));
         found.holds = decision.holds;
     }
     // The leader learns the rack of a machine that is neither reported nor a node from the cluster's query.
     let held = found.kept.values().any(|kept| kept.is_held()) || state.unreadable_holds().next().is_some();
     if let Some(hold) = hold.filter(|_| held && !state.repair.entries.is_empty()) {
         let machines = read_observation(state, &registry, &mut found.notes).await;
-        found.observed = machines.map(|machines| Racks::of(&machines, &hold.label));
+        found.observed = machines.map(|machines| Racks::from_machines(&machines, &hold.label));
     }
     Ok(found)
 }
@@ -110,17 +110,23 @@ pub(super) async fn require_known_address(state: &ClusterState, address: &str) -
     if nodes.any(|node| node.address == address) {
         return Ok(());
     }
-    let none = format!("no such machine: no node and no entry of the repair queue has the address {address}");
+    let none = format!("no node and no entry of the repair queue has the address {address}");
     let Some(url) = &state.url else {
-        return Err(Failure::failed(format_args!("{none}, and no URL of sabakan is stored")));
+        return Err(Failure::failed(format_args!(
+            "{none}, and no URL of the registry is stored (madako sabakan set-url stores one)"
+        )));
     };
     let transport = ReqwestTransport::for_url(&url.value).map_err(|error| Failure::Failed(error.into()))?;
     let registry = SabakanRegistry::new(Arc::new(transport));
     // Without conditions, for all machines.
     match registry.machines(&url.value, Some(&QueryVariables::default())).await {
         Ok(fetched) if fetched.machines.iter().any(|machine| machine.address() == Some(address)) => Ok(()),
-        Ok(_) => Err(Failure::failed(format_args!("{none}, and sabakan has no machine with it"))),
-        Err(error) => Err(Failure::failed(format_args!("{none}, and sabakan cannot be asked: {error}"))),
+        Ok(_) => {
+            Err(Failure::failed(format_args!("{none}, and the registry has no machine with this address")))
+        }
+        Err(error) => {
+            Err(Failure::failed(format_args!("{none}, and the registry gave no machines: {error}")))
+        }
     }
 }
 
@@ -132,7 +138,7 @@ async fn read_reports(
     if state.reports_query().is_none() {
         if !state.auto_repair_disabled {
             let missing = match state.url {
-                None => "no URL of sabakan is stored",
+                None => "no URL of the registry is stored",
                 Some(_) => "the stored variables of auto-repair cannot be used",
             };
             notes.push(format!("{missing}: nothing is added automatically"));

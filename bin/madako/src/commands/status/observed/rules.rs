@@ -197,7 +197,7 @@ pub(super) const RULES: &[Rule] = &[
         since: Since::Recorded,
         label: Some("reason"),
         values: Values::Only(&["too-many"]),
-        remedy: "madako repair-queue explain names them; look for a common cause, or madako constraints set maximum-repair-queue-entries N",
+        remedy: "madako repair-queue explain names them; look for a common cause. Ended entries count: madako repair-queue delete-finished makes room, or madako constraints set maximum-repair-queue-entries N",
         ..BASE
     },
     Rule {
@@ -317,18 +317,19 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         rule: "certificate-ends",
         alert: Some("MadakoCertificateEnds"),
-        what: "etcd of the cluster",
-        metric: "madako_etcd_certificates_end_timestamp_seconds",
+        what: "certificates",
+        metric: "madako_certificates_end_timestamp_seconds",
+        label: Some("of"),
         when: When::EndsWithin(14.0 * DAYS),
         since: Since::Before(14.0 * DAYS),
-        why: Some("the next end of a certificate of etcd: {{ $value }}; it was not renewed"),
-        remedy: "madako ops and madako history show etcd-renew-certificates; madako ca get tells which authorities exist",
+        why: Some("the next end of a certificate of {{ $labels.of }}: {{ $value }}; it was not renewed"),
+        remedy: "madako ops and madako history show the operation of its renewal; madako ca get tells which authorities exist",
         ..BASE
     },
     Rule {
         rule: "certificates-unreadable",
         alert: Some("MadakoCertificateUnreadable"),
-        what: "etcd of the cluster",
+        what: "certificates",
         metric: "madako_nodes_with_unreadable_certificates",
         since: Since::Recorded,
         why: Some("nodes whose certificates cannot be read, and so are not renewed: {{ $value }}"),

@@ -244,7 +244,10 @@ fn reasons_of_one_rule_are_one_item_with_the_earliest_start() {
     let page = waits("no-command", 50) + &waits("no-host", 90) + &waits("slots", 60) + &waits("stuck", 0);
     let (found, since) = find_one(&page);
     assert_eq!((found.rule, since), ("reboots-blocked", Some(90)));
-    assert_eq!(found.why, "Reboots wait for an operator: no-command, no-host");
+    assert_eq!(
+        found.why,
+        "Reboots wait for an operator: without a reboot command or boot check (no-command), without an instance that runs commands (no-host)"
+    );
     let (found, since) = find_one(&waits("stuck", 5));
     assert_eq!((found.rule, since), ("reboots-stuck", Some(5)));
     assert!(found.remedy.contains("madako reboot-queue explain"), "{found:?}");
@@ -295,10 +298,12 @@ fn summary_of_the_alert_is_the_reason() {
 #[test]
 fn times_and_ratios_are_judged_by_the_clock() {
     let end = |days: i64| {
-        format!("madako_etcd_certificates_end_timestamp_seconds {}\n", NOW + days * 86_400 + 3_600)
+        let end = NOW + days * 86_400 + 3_600;
+        format!("madako_certificates_end_timestamp_seconds{{of=\"kubernetes\"}} {end}\n")
     };
     assert_eq!(find(&end(14)), []);
     assert!(find_one(&end(13)).0.why.contains(": in 13d1h;"), "{:?}", find(&end(13)));
+    assert!(find_one(&end(13)).0.why.contains("certificate of kubernetes"), "{:?}", find(&end(13)));
     assert_eq!(find_one(&end(13)).1, Some(86_400 - 3_600), "it should have been renewed by then");
     assert!(find_one(&end(-2)).0.why.contains("1d23h ago"), "{:?}", find(&end(-2)));
     let backup =

@@ -211,22 +211,24 @@ impl Watch {
 
     /// Waits until it delivers this event of an application; returns all messages until then.
     pub(super) async fn until(&mut self, kind: &str, application: &str) -> Vec<Said> {
-        let mut said = Vec::new();
+        let mut message = Vec::new();
         let reading = async {
             loop {
                 let next = self.next().await;
                 let last = match &next {
                     Said::Event(of, name) => of == kind && name == application,
-                    Said::End { .. } => panic!("{next:?} instead of {kind} of {application} after {said:?}"),
+                    Said::End { .. } => {
+                        panic!("{next:?} instead of {kind} of {application} after {message:?}")
+                    }
                 };
-                said.push(next);
+                message.push(next);
                 if last {
                     return;
                 }
             }
         };
         let read = timeout(PATIENCE, reading).await;
-        assert!(read.is_ok(), "within {PATIENCE:?}: {kind} of {application} after {said:?}");
-        said
+        assert!(read.is_ok(), "within {PATIENCE:?}: {kind} of {application} after {message:?}");
+        message
     }
 }

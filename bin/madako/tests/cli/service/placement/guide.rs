@@ -160,7 +160,7 @@ async fn the_placement_chapter_leads_from_nothing_to_a_placed_application_and_it
         ("Application system:admin/echo-demo", "no-dependents", "deleted"),
         ("Cluster system:admin/munich", "no-dependents", "deleted"),
     ] {
-        let told = |line: &str| line.contains(resource) && line.contains(rule) && line.contains(part);
-        assert!(log.lines().any(told), "{resource} {rule} {part:?} is not in the log:\n{log}");
+        let is_reported = |line: &str| line.contains(resource) && line.contains(rule) && line.contains(part);
+        assert!(log.lines().any(is_reported), "{resource} {rule} {part:?} is not in the log:\n{log}");
     }
 }

@@ -23,13 +23,13 @@ async fn successor_binds_once_after_its_predecessor_died_before_the_commit() {
     assert_eq!(place.until_bound("before").await, (2, "one".to_owned()), "bound by one write");
 
     proxy.set(Way::Mute);
-    let asked = ["a", "b", "c"];
-    for name in asked {
+    let requested = ["a", "b", "c"];
+    for name in requested {
         client.create(name).await.done();
     }
     eventually("the decisions are sent", async || proxy.keeps(&key("a")).then_some(())).await;
     doomed.kill().await;
-    for name in asked {
+    for name in requested {
         assert_eq!(place.stored(name).await, Some((1, None)), "nothing of the decision arrived");
     }
     client.create("meanwhile").await.done();

@@ -46,7 +46,7 @@ async fn a_store_that_was_away_is_used_again_and_a_watch_leaves_nothing_out() {
     let mut watch = client.watch().await;
     client.create("before").await.done();
     assert_eq!(place.until_bound("before").await, (2, "one".to_owned()));
-    let mut said = watch.until("MODIFIED", "before").await;
+    let mut message = watch.until("MODIFIED", "before").await;
 
     // Stopped cleanly, and restarted with its data.
     place.etcd.terminate().await;
@@ -56,7 +56,7 @@ async fn a_store_that_was_away_is_used_again_and_a_watch_leaves_nothing_out() {
     eventually("it reads again", async || (client.get("before").await.status == 200).then_some(())).await;
     client.create("after").await.done();
     assert_eq!(place.until_bound("after").await, (2, "one".to_owned()));
-    said.extend(watch.until("MODIFIED", "after").await);
+    message.extend(watch.until("MODIFIED", "after").await);
 
     // The store accepts connections and does not answer.
     place.etcd.signal(Signal::STOP);
@@ -67,11 +67,11 @@ async fn a_store_that_was_away_is_used_again_and_a_watch_leaves_nothing_out() {
     let lost = client.get("lost").await.status == 200;
     client.create("at-last").await.done();
     assert_eq!(place.until_bound("at-last").await, (2, "one".to_owned()));
-    said.extend(watch.until("MODIFIED", "at-last").await);
-    said.retain(|said| !matches!(said, Said::Event(_, name) if lost && name == "lost"));
+    message.extend(watch.until("MODIFIED", "at-last").await);
+    message.retain(|message| !matches!(message, Said::Event(_, name) if lost && name == "lost"));
     let expected = ["before", "after", "at-last"].map(|name| [event("ADDED", name), event("MODIFIED", name)]);
     let expected: Vec<Said> = expected.into_iter().flatten().collect();
-    assert_eq!(said, expected, "nothing is left out, and nothing told twice");
+    assert_eq!(message, expected, "nothing is left out, and nothing told twice");
     assert!(!service.log().contains("panicked"), "{}", service.log());
 }
 
@@ -143,8 +143,8 @@ async fn a_store_that_is_emptied_a_hundred_times_is_served_all_the_time_and_watc
     assert!(added.is_superset(&acknowledged), "each that was acknowledged was seen");
     assert!(deleted.len() >= WIPES, "{} were deleted in {WIPES} wipes", deleted.len());
     let there: BTreeSet<String> = client.names().await.into_iter().collect();
-    let seen: BTreeSet<String> = added.difference(&deleted).cloned().collect();
-    assert_eq!(seen, there, "whoever followed the watch knows what is there");
+    let observed: BTreeSet<String> = added.difference(&deleted).cloned().collect();
+    assert_eq!(observed, there, "whoever followed the watch knows what is there");
 
     assert!(!service.log().contains("panicked"), "{}", service.log());
     until_decides(&service).await;
@@ -158,9 +158,9 @@ async fn ends_soon(service: Serve, how: &str) {
     let client = api(&service);
     let waiting =
         tokio::spawn(async move { client.tell("GET", &all("applications"), "", &Value::Null).await });
-    let asked = Instant::now();
+    let sent_at = Instant::now();
     let status = service.terminate().await;
-    let took = asked.elapsed();
+    let took = sent_at.elapsed();
     assert_eq!(status.code(), Some(0), "{how}");
     assert!(took < END, "{how}: it took {took:?}");
     // With or without an answer, the client did not wait longer.

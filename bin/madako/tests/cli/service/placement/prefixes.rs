@@ -40,8 +40,8 @@ async fn one_of_two_prefixes_places_until_its_lease_ends_and_an_instance_without
     assert_eq!(place.until_bound("first").await, (2, "one".to_owned()));
     assert!(place.keys.at_root("/a/madako/placement/decisions/testing/first").await.is_some());
     for service in all {
-        let seen = api(service).get("first").await;
-        assert_eq!(seen.body["status"]["scheduled_to"]["name"], "one", "{seen:?}");
+        let observed = api(service).get("first").await;
+        assert_eq!(observed.body["status"]["scheduled_to"]["name"], "one", "{observed:?}");
     }
 
     // The owner's lease expires, and another instance schedules everything.

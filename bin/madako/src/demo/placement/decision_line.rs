@@ -6,7 +6,7 @@ use madako_domain::placement::decision::{Decision, Hold, LeftAlone, Move, Outcom
 use madako_domain::placement::kind::ObjectKey;
 
 /// The line of a decision; `None` for one without a visible effect.
-pub(crate) fn tell(application: &ObjectKey, decision: &Decision) -> Option<String> {
+pub(crate) fn decision_line(application: &ObjectKey, decision: &Decision) -> Option<String> {
     let name = &application.name;
     let fit = format!("{} of {} clusters fit", decision.clusters.fit, decision.clusters.considered);
     let score = decision.best.as_ref().map_or_else(String::new, |best| format!("score {:.2}, ", best.score));

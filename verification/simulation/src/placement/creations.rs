@@ -22,9 +22,9 @@ impl JudgedPlacement {
         let metadata = stored.object.metadata();
         match &before {
             None => {
-                let (asked, made) = self.wanted.entry(key.clone()).or_default();
+                let (requested, made) = self.wanted.entry(key.clone()).or_default();
                 *made += 1;
-                if *made > *asked {
+                if *made > *requested {
                     self.record_violation(
                         Id::I9,
                         revision,
@@ -68,7 +68,7 @@ impl JudgedPlacement {
         after: &[(ObjectKey, Option<Arc<Stored>>)],
     ) {
         let Some(before) = self.stored_object(key) else { return };
-        self.seen.collected += 1;
+        self.counts.collected += 1;
         let metadata = before.object.metadata();
         let ours = metadata.finalizers.iter().all(|finalizer| finalizer == CASCADE_DELETION);
         if metadata.deleted.is_none() || !ours {

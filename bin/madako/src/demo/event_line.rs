@@ -5,7 +5,7 @@ use std::time::Duration;
 use madako_domain::plan::{Change, ChangeKind};
 use madako_protocol::event::Event;
 
-use madako_domain::repair::refusal::ReportNews;
+use madako_domain::repair::refusal::{Reason, ReportNews};
 
 use super::placement;
 
@@ -13,7 +13,7 @@ use super::placement;
 const NAMED: usize = 6;
 
 /// The line of an event; `None` for an event that happens all the time.
-pub(crate) fn tell(event: &Event) -> Option<String> {
+pub(crate) fn event_line(event: &Event) -> Option<String> {
     let seconds = |time: &Duration| format!("{:.1} s", time.as_secs_f64());
     Some(match event {
         Event::Observed { .. } | Event::Reported { .. } => return None,
@@ -29,7 +29,9 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
         Event::RecordCancelled { id } => format!("cancelled the unfinished operation {id}"),
         Event::PlacementHeld { owner } => format!("makes no placement decisions: {owner} owns placement"),
         Event::PlacementOwned => "makes placement decisions".to_owned(),
-        Event::Decided { application, decision } => return placement::tell::tell(application, decision),
+        Event::Decided { application, decision } => {
+            return placement::decision_line::decision_line(application, decision);
+        }
         Event::SharedAddresses(shared) => match shared.first_key_value() {
             Some((address, _)) => format!("{address} is claimed by several machines"),
             None => "each address belongs to one machine again".to_owned(),
@@ -62,6 +64,8 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             None => return None,
             Some(first) => format!("refused a change that breaks {first}"),
         },
+        // The demo itself deletes entries, and its line names their number.
+        Event::Repaired { operation: "repair-dequeue", .. } => return None,
         Event::Repaired { index, address, operation, what, .. } => {
             format!("repair {index} of {address}: {operation}: {what}")
         }
@@ -70,7 +74,11 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
         Event::EtcdBackupFailed { why } => format!("a backup of etcd failed: {why}"),
         Event::OperationsHeld { held } if held.is_empty() => "no operation is held".to_owned(),
         Event::OperationsHeld { held } => format!("operations are held: {}", held.join("; ")),
-        Event::RepairWaits { index, address, why, .. } => format!("repair {index} of {address}: {why}"),
+        Event::RepairWaits { index, address, why, .. } => {
+            // The reason alone: the next action follows from it in a moment, and the line is short.
+            let why = why.split_once("; but ").map_or(why.clone(), |(_, why)| format!("waits: {why}"));
+            format!("repair {index} of {address}: {why}")
+        }
         Event::Rebooted { index, node, operation, what, .. } => {
             format!("reboot {index} of {node}: {operation}: {what}")
         }
@@ -98,28 +106,32 @@ fn describe_reports(news: &ReportNews) -> Option<String> {
     if let Some(rack) = news.released.first() {
         return Some(format!("repairs go on in rack {rack}"));
     }
-    let refusal = news.refused.first()?;
-    let more = match news.refused.len() {
+    // A machine with an entry is under repair, and the entry has lines of its own.
+    let has_entry = |reason: &Reason| matches!(reason, Reason::HasEntry { .. });
+    let refused: Vec<_> = news.refused.iter().filter(|refusal| !has_entry(&refusal.reason)).collect();
+    let refusal = refused.first()?;
+    let more = match refused.len() {
         1 => String::new(),
         count => format!(" (and {} more)", count - 1),
     };
-    Some(format!("no repair of {}: {}{more}", refusal.serial, refusal.reason))
+    let machine = if refusal.address.is_empty() { &refusal.serial } else { &refusal.address };
+    Some(format!("no repair of {machine}: {}{more}", refusal.reason))
 }
 
 /// The most telling changes first, and the number of the others.
 fn describe_changes(changes: &[Change]) -> String {
-    let mut told: Vec<&Change> =
+    let mut shown: Vec<&Change> =
         changes.iter().filter(|change| change.change != ChangeKind::Update).collect();
-    if told.is_empty() {
-        told = changes.iter().collect();
+    if shown.is_empty() {
+        shown = changes.iter().collect();
     }
-    let named: Vec<String> = told
+    let named: Vec<String> = shown
         .iter()
         .take(NAMED)
         .map(|change| format!("{} {} ({})", change.change.name(), change.address, change.part.name()))
         .collect();
-    let more = told.len() - named.len();
-    let updates = changes.len() - told.len();
+    let more = shown.len() - named.len();
+    let updates = changes.len() - shown.len();
     let mut text = named.join(", ");
     if more > 0 {
         text.push_str(&format!(" and {more} more"));

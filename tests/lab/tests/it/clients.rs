@@ -1,0 +1,184 @@
+//! Clients on the machines that use the cluster all the time and count each failed request, and the pods that they use.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use madako_lab::{Client, Count, ECHO_IMAGE, Machine, Report, Use};
+
+use crate::components::kubeconfig;
+use crate::fleet::Fleet;
+use crate::{eventually, measured};
+
+/// Requests of each kind and client in a second.
+pub(crate) const RATE: u32 = 10;
+/// Failed first attempts of one kind of requests that a roll of three API servers may cause.
+const MOST_FAILURES: u64 = 3;
+/// The API server behind rivers on each machine, and behind the service of Kubernetes.
+const SERVERS: [(&str, &str); 2] =
+    [("rivers", "https://127.0.0.1:16443"), ("service", "https://10.68.0.1:443")];
+/// Address of the service of [`echo`].
+const ECHO_ADDRESS: &str = "10.68.77.77";
+
+/// Two pods behind a service, one node apart.
+fn echo() -> String {
+    format!(
+        r#"apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: echo, namespace: default}}
+spec:
+  replicas: 2
+  selector: {{matchLabels: {{app: echo}}}}
+  template:
+    metadata: {{labels: {{app: echo}}}}
+    spec:
+      automountServiceAccountToken: false
+      terminationGracePeriodSeconds: 1
+      topologySpreadConstraints:
+      - {{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule,
+          labelSelector: {{matchLabels: {{app: echo}}}}}}
+      containers: [{{name: echo, image: '{ECHO_IMAGE}', imagePullPolicy: Never}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: echo, namespace: default}}
+spec: {{clusterIP: {ECHO_ADDRESS}, selector: {{app: echo}}, ports: [{{port: 80, targetPort: 8080}}]}}
+"#
+    )
+}
+
+/// Starts the pods, and waits until each machine reaches them, and until both DNS servers run. Returns the kubeconfig of
+/// clients.
+pub(crate) async fn start_pods(fleet: &Fleet) -> PathBuf {
+    let credentials = kubeconfig(fleet).await;
+    fleet.service.write("echo.yml", &echo()).unwrap();
+    fleet.madako(&["resource", "set", "echo.yml"]).await.unwrap();
+    for (namespace, object) in [
+        ("kube-system", "daemonset/node-dns"),
+        ("kube-system", "deployment/cluster-dns"),
+        ("default", "deployment/echo"),
+    ] {
+        let wait = ["rollout", "status", object, "--namespace", namespace, "--timeout=20s"];
+        eventually(object, async || fleet.lab().kubectl(&credentials, &wait).await.ok()).await;
+    }
+    for machine in fleet.lab().machines() {
+        reaches_pods(machine).await;
+    }
+    credentials
+}
+
+/// Waits until a machine reaches the pods at their service address.
+pub(crate) async fn reaches_pods(machine: &Machine) {
+    let ask = format!(
+        "python3 -c 'from urllib import request; request.urlopen(\"http://{ECHO_ADDRESS}\", timeout=2)'"
+    );
+    eventually("a pod answers at the service address", async || machine.sh(&ask).await.ok()).await;
+}
+
+/// The running clients of a test.
+pub(crate) struct Clients(Vec<(String, Client)>);
+
+impl Clients {
+    /// A client on each of these machines for each of [`SERVERS`], with so many requests of each kind in a second. The first
+    /// of a machine uses the pods and a DNS name, too. `run` begins the names of clients.
+    pub(crate) fn start(fleet: &Fleet, machines: &[usize], credentials: &Path, run: &str, rate: u32) -> Self {
+        let mut clients = Vec::new();
+        let url = format!("http://{ECHO_ADDRESS}");
+        for machine in machines.iter().map(|machine| fleet.machine(*machine)) {
+            let name = format!("echo.default.svc.cluster.local@{}", machine.address());
+            for (way, server) in SERVERS {
+                let client = format!("{run}-{way}-{}", machine.address().replace('.', "-"));
+                let is_first = way == SERVERS[0].0;
+                let (pods, names) = ([url.as_str()], [name.as_str()]);
+                let uses = Use {
+                    kubeconfig: credentials,
+                    server,
+                    pods: if is_first { &pods } else { &[] },
+                    names: if is_first { &names } else { &[] },
+                    rate,
+                };
+                let started = Client::start(fleet.lab(), machine, &client, uses).unwrap();
+                clients.push((client, started));
+            }
+        }
+        Self(clients)
+    }
+
+    pub(crate) async fn finish(self, fleet: &Fleet) -> Reports {
+        let mut reports = BTreeMap::new();
+        for (name, client) in self.0 {
+            reports.insert(name, client.finish(fleet.lab()).await.unwrap());
+        }
+        Reports(reports)
+    }
+}
+
+/// The counts of each client.
+pub(crate) struct Reports(BTreeMap<String, Report>);
+
+impl Reports {
+    /// No acknowledged write is lost or missed, no request fails twice, and few fail once in each roll of the API servers.
+    pub(crate) fn judge(&self, what: &str, rolls: u64) {
+        self.judge_kinds(what, rolls, |_| true);
+    }
+
+    /// The same, where only some kinds of requests may not fail.
+    pub(crate) fn judge_kinds(&self, what: &str, rolls: u64, is_judged: impl Fn(&str) -> bool) {
+        let mut wrong = self.lost_writes();
+        for (client, report) in &self.0 {
+            for (kind, count) in report.kinds.iter().filter(|(kind, _)| is_judged(kind)) {
+                // Each stopped server ends its watches, which go on at another server.
+                let most = rolls * if kind == "watch" { 2 * MOST_FAILURES } else { MOST_FAILURES };
+                if count.failed > 0 || count.failures > most {
+                    let told: Vec<_> =
+                        report.failures.iter().filter(|failure| failure.kind == *kind).take(5).collect();
+                    wrong.push(format!("{client}: {kind}: {count:?}: {told:?}"));
+                }
+            }
+        }
+        self.print(what);
+        assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
+    }
+
+    /// No acknowledged write is lost or missed, whatever failed.
+    pub(crate) fn has_all_writes(&self, what: &str) {
+        self.print(what);
+        let wrong = self.lost_writes();
+        assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
+    }
+
+    fn lost_writes(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (client, Report { lost, missed, error, .. }) in &self.0 {
+            if !(lost.is_empty() && missed.is_empty() && error.is_none()) {
+                wrong.push(format!("{client}: lost {lost:?}, missed {missed:?}, {error:?}"));
+            }
+        }
+        wrong
+    }
+
+    /// Prints the sums of all clients by kind. A busy host stops a client for seconds, so that no limit of a gap holds
+    /// everywhere.
+    fn print(&self, what: &str) {
+        let mut sums: BTreeMap<&str, Count> = BTreeMap::new();
+        for (kind, count) in self.0.values().flat_map(|report| &report.kinds) {
+            // DNS servers have the addresses of machines.
+            let kind = kind.split('@').next().unwrap_or_default();
+            let sum =
+                sums.entry(kind).or_insert(Count { successes: 0, failures: 0, failed: 0, longest_gap_ms: 0 });
+            sum.successes += count.successes;
+            sum.failures += count.failures;
+            sum.failed += count.failed;
+            sum.longest_gap_ms = sum.longest_gap_ms.max(count.longest_gap_ms);
+        }
+        for (kind, sum) in sums {
+            measured(
+                &format!(
+                    "longest time without a success: {what}: {kind}: {} succeeded, {} failed once, {} twice",
+                    sum.successes, sum.failures, sum.failed
+                ),
+                Duration::from_millis(sum.longest_gap_ms),
+            );
+        }
+    }
+}

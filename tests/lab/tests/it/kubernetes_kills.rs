@@ -1,0 +1,66 @@
+//! SIGKILL of the leader while a command on Kubernetes' components or of a reboot is recorded as running: the next leader
+//! reaches the same end.
+
+use std::collections::BTreeSet;
+
+use madako_lab::{NEXT_KUBERNETES_IMAGE, OPTIONS};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::components::{MACHINES, bootstrapped, runs_all_components, status};
+use crate::eventually;
+use crate::fleet::Fleet;
+use crate::kills::Kills;
+use crate::power::{add_reboot, power_cycle_of_entry, reboot_commands};
+use crate::rolls::ROLL_PAUSE;
+
+/// The components of three control plane nodes.
+const COMPONENTS: usize = 15;
+/// The machine that reboots.
+const REBOOTED: usize = 1;
+
+/// All components are healthy with the next image, and nothing is due.
+async fn is_done(fleet: &Fleet) -> bool {
+    sleep(ROLL_PAUSE).await;
+    let Some(status) = status(fleet).await else { return false };
+    let is_good = |row: &Value| row["state"] == "good" && row["image"] == NEXT_KUBERNETES_IMAGE;
+    status["components"].as_array().is_some_and(|rows| rows.len() == COMPONENTS && rows.iter().all(is_good))
+        && fleet.is_settled(&MACHINES).await
+}
+
+#[tokio::test]
+#[ignore = "minutes: each kill costs a part of a roll (make test-long)"]
+async fn a_leader_killed_at_each_command_of_a_roll_and_of_a_reboot_has_a_successor_that_ends_it() {
+    let Some(fleet) = bootstrapped().await else { return };
+    fleet.lab().load_next_kubernetes().await.unwrap();
+    let mut kills = Kills::default();
+    let begin = async {
+        let next = format!("kubernetes={NEXT_KUBERNETES_IMAGE}");
+        fleet.madako(&["images", "set", &next, "--force"]).await.unwrap();
+    };
+    kills.until(&fleet, begin, async || is_done(&fleet).await).await;
+    let begin = async {
+        let reboots = reboot_commands(&fleet);
+        fleet.service.set_cluster_with(&MACHINES, &[], OPTIONS, &reboots).await.unwrap();
+        add_reboot(&fleet, REBOOTED).await;
+    };
+    let reboot = kills.until(&fleet, begin, async || fleet.service.path("over").exists());
+    let power = async {
+        power_cycle_of_entry(&fleet, REBOOTED).await;
+        eventually("all is as before", async || is_done(&fleet).await.then_some(())).await;
+        std::fs::write(fleet.service.path("over"), "").unwrap();
+    };
+    tokio::join!(reboot, power);
+    kills.print();
+    runs_all_components(&fleet).await;
+    for (operation, command) in [
+        ("kube-apiserver-restart", "stop-container"),
+        ("kube-apiserver-restart", "run-container"),
+        ("kubelet-restart", "run-container"),
+        ("kube-proxy-restart", "run-container"),
+        ("reboot-reboot", "rebootRebootCommand"),
+    ] {
+        let commands: BTreeSet<&str> = kills.commands(operation).into_iter().map(|(name, _)| name).collect();
+        assert!(commands.contains(command), "{operation}: {commands:?}");
+    }
+}
