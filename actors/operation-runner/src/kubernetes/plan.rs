@@ -434,7 +434,7 @@ impl Planner<'_> {
                 "{file} ends soon on {} nodes, first {}: unless a step issues it anew, it is renewed after all steps \
                  (madako kube status shows how)",
                 nodes.len(),
-                nodes[0]
+                nodes.first().map_or("", String::as_str)
             )
         };
         due.into_iter().map(note).collect()
