@@ -414,17 +414,29 @@ impl Planner<'_> {
                 rotation.stage
             ));
         }
-        let certificates = certificates(self.input).into_iter();
-        let due = certificates.filter(|certificate| certificate.state == CertificateState::Due).count();
-        if due > 0 {
-            notes.push(format!(
-                "{due} certificates end soon: those that no step issues anew are renewed after all steps (madako kube status \
-                 shows them)"
-            ));
-        }
+        notes.extend(self.due_certificates());
         if self.steps.iter().any(|step| step.is_gap) {
             notes.push("no API server answers while the only one restarts".to_owned());
         }
         notes
+    }
+
+    /// A note for each file of a certificate that ends soon on at least one node.
+    fn due_certificates(&self) -> Vec<String> {
+        let mut due: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for certificate in certificates(self.input) {
+            if certificate.state == CertificateState::Due {
+                due.entry(certificate.file).or_default().push(certificate.node);
+            }
+        }
+        let note = |(file, nodes): (&str, Vec<String>)| {
+            format!(
+                "{file} ends soon on {} nodes, first {}: unless a step issues it anew, it is renewed after all steps \
+                 (madako kube status shows how)",
+                nodes.len(),
+                nodes.first().map_or("", String::as_str)
+            )
+        };
+        due.into_iter().map(note).collect()
     }
 }
