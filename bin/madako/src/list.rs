@@ -27,7 +27,7 @@ const SUMMARY_INDENT: usize = 2;
 /// The options of a command that shows a list.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Form of the output; wide has more columns, and all except table and wide have all that is known
+    /// Form of the output; wide has more columns; json, jsonl and yaml have the whole objects, csv has all columns
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = ListForm::Table)]
     output: ListForm,
     #[command(flatten)]

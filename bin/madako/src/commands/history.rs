@@ -193,10 +193,12 @@ impl AsList for Vec<Record> {
     }
 }
 
-/// The time that the operation took, in seconds; empty: it has not ended.
+/// The time that the operation took, in seconds; empty: it has not ended. It has a fraction only if a time of the record has
+/// one: the service notes whole seconds.
 fn format_duration(record: &Record) -> String {
-    let seconds = record.end_at.map(|end| format!("{:.1}s", (end - record.start_at).as_seconds_f64()));
-    seconds.unwrap_or_default()
+    let Some(end) = record.end_at else { return String::new() };
+    let has_fraction = end.nanosecond() != 0 || record.start_at.nanosecond() != 0;
+    format!("{:.*}s", usize::from(has_fraction), (end - record.start_at).as_seconds_f64())
 }
 
 fn format_command(record: &Record) -> String {

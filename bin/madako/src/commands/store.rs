@@ -2,11 +2,13 @@
 
 mod snapshot;
 
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt as _, lchown};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Subcommand;
 use madako_embedded_etcd::{OpenError, Snapshot, restore, verify};
+use rustix::process::geteuid;
 use serde_json::json;
 
 use crate::cli::Global;
@@ -123,6 +125,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
                 OpenError::Exists { .. } => Failure::BadInput(error.into()),
                 other => Failure::Failed(other.into()),
             })?;
+            keep_owner(&to)?;
             let Some(format) = output.output else {
                 let kept = kept
                     .map_or_else(String::new, |kept| format!("; the previous file is {}", kept.display()));
@@ -137,4 +140,20 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             })
         }
     }
+}
+
+/// Gives the files of a directory to its owner: root restores a store, and the service runs as another user.
+fn keep_owner(directory: &Path) -> Result<(), Failure> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let give = || -> std::io::Result<()> {
+        let owner = directory.metadata()?;
+        for file in directory.read_dir()? {
+            lchown(file?.path(), Some(owner.uid()), Some(owner.gid()))?;
+        }
+        Ok(())
+    };
+    let given = give().with_context(|| format!("the files of {} keep their owner", directory.display()));
+    given.map_err(Failure::Failed)
 }

@@ -1,8 +1,11 @@
 //! Tests of `madako store`: etcd's own tools verify and restore its snapshots.
 
-use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
-use crate::program::{Files, madako};
+use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
+use rustix::process::geteuid;
+
+use crate::program::{Files, free_port, madako};
 
 #[tokio::test]
 async fn the_store_of_a_running_service_is_saved() {
@@ -57,6 +60,9 @@ async fn a_store_is_verified_saved_and_restored() {
     let now = madako(&["store", "verify", &data, "-o", "json"]).await.json();
     let before = madako(&["store", "verify", &kept, "-o", "json"]).await.json();
     assert_eq!((now["revision"].as_i64(), before["revision"].as_i64()), (Some(2), Some(3)));
+    if geteuid().is_root() {
+        root_leaves_the_files_of_a_directory_to_its_owner(&data, &restore).await;
+    }
 
     // The same, saved from the file.
     let again = files.path("again.db");
@@ -83,4 +89,26 @@ async fn a_store_is_verified_saved_and_restored() {
     std::fs::write(&kept, b"not a store").unwrap();
     let refused = madako(&["store", "verify", &kept]).await.refused(1);
     assert!(refused.contains("is damaged"), "{refused}");
+}
+
+async fn root_leaves_the_files_of_a_directory_to_its_owner(data: &str, restore: &[&str]) {
+    const OTHER: u32 = 65_534;
+    let files = Files::new();
+    let config = files.write(
+        "config.yml",
+        format!("embedded: {{data-dir: {data}, listen: '127.0.0.1:{}'}}\n", free_port()),
+    );
+    chown(data, Some(OTHER), Some(OTHER)).unwrap();
+    let answer = madako(&["--config", &config, "doctor"]).await;
+    assert!(answer.out.contains(&format!("-> chown -R {OTHER}:{OTHER} {data}")), "{answer:?}");
+    madako(&[restore, &["--force"]].concat()).await.calm();
+    for file in std::fs::read_dir(data).unwrap() {
+        let file = file.unwrap();
+        assert_eq!(file.metadata().unwrap().uid(), OTHER, "{file:?}");
+    }
+    let answer = madako(&["--config", &config, "doctor"]).await;
+    assert!(answer.out.contains(&format!("good    data           {data}, ")), "{answer:?}");
+    std::fs::set_permissions(data, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let answer = madako(&["--config", &config, "doctor"]).await;
+    assert!(answer.out.contains(&format!("-> chmod go-w {data}")), "{answer:?}");
 }

@@ -1,7 +1,7 @@
 //! Checks of this machine: the configuration file, the directory of the store, and the certificates in the configuration.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use madako_pki::read_validity;
 use madako_supervisor::config::{Config, DEFAULT_PATH, StoreChoice};
@@ -58,6 +58,15 @@ pub(super) fn check_data_directory(config: &Config) -> Check {
             );
         }
     };
+    if let Some(file) = find_foreign_file(directory, facts.uid()) {
+        let found =
+            format!("{} does not belong to the user {} of its directory", file.display(), facts.uid());
+        return Check::failed(NAME, found, format!("chown -R {}:{} {shown}", facts.uid(), facts.gid()));
+    }
+    if facts.mode() & 0o022 != 0 {
+        let found = format!("other users may replace the files of {shown}");
+        return Check::failed(NAME, found, format!("chmod go-w {shown}"));
+    }
     if !geteuid().is_root() && facts.uid() != geteuid().as_raw() {
         let found = format!("{shown} belongs to the user {}", facts.uid());
         return Check::with_notice(
@@ -85,6 +94,14 @@ pub(super) fn check_data_directory(config: &Config) -> Check {
         ),
         false => Check::passed(NAME, format!("{shown}, {mebibytes} MiB free")),
     }
+}
+
+/// A file of the store that another user than this one has written, such as root by `madako store restore`.
+fn find_foreign_file(directory: &Path, owner: u32) -> Option<PathBuf> {
+    // The service cannot read such a directory either, and says so at its start.
+    let files = directory.read_dir().ok()?.flatten();
+    let is_foreign = |path: &PathBuf| path.symlink_metadata().is_ok_and(|facts| facts.uid() != owner);
+    files.map(|file| file.path()).find(is_foreign)
 }
 
 /// Certificates that the configuration names.

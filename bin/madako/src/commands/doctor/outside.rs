@@ -167,6 +167,10 @@ async fn check_registry(state: &ClusterState) -> Check {
             "madako sabakan set-url URL",
         );
     };
+    if state.disabled {
+        let found = format!("{}, but the integration is disabled: the service makes no plan", url.value);
+        return Check::with_notice(NAME, found, "madako sabakan enable");
+    }
     let transport = match ReqwestTransport::new() {
         Ok(transport) => transport,
         Err(error) => {
@@ -253,7 +257,7 @@ fn check_metrics(config: &Config, samples: Option<&Samples>) -> Check {
     } else {
         format!("; providers that do not answer: {}", kinds.join(", "))
     };
-    let fix = "the log of the leader names metrics and errors; madako core globalmetricsprovider list has the addresses";
+    let fix = "madako kube cluster get NAME shows each metric, its provider and the error; madako core globalmetricsprovider get NAME has the address";
     Check::failed(NAME, format!("{bad} without a usable value{down}"), fix)
 }
 

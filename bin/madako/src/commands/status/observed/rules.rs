@@ -197,7 +197,7 @@ pub(super) const RULES: &[Rule] = &[
         since: Since::Recorded,
         label: Some("reason"),
         values: Values::Only(&["too-many"]),
-        remedy: "madako repair-queue explain names them; look for a common cause. Ended entries count: madako repair-queue delete-finished makes room, or madako constraints set maximum-repair-queue-entries N",
+        remedy: "madako repair-queue explain names them and the limit; look for a common cause. madako repair-queue delete-finished removes ended entries, which count; madako constraints set maximum-repair-queue-entries N sets the limit",
         ..BASE
     },
     Rule {
@@ -417,7 +417,7 @@ pub(super) const RULES: &[Rule] = &[
         since: Since::Recorded,
         label: Some("condition"),
         values: Values::Only(&["failed", "undefined"]),
-        remedy: "the log of the leader names each with its error; check its provider",
+        remedy: "madako kube cluster get NAME shows each metric of a cluster, its provider and the error; the log of the leader names all",
         ..PLACEMENT
     },
     Rule {
@@ -426,7 +426,7 @@ pub(super) const RULES: &[Rule] = &[
         metric: "madako_metrics_providers_down",
         since: Since::Recorded,
         label: Some("kind"),
-        remedy: "the log of the leader names them; madako core globalmetricsprovider list has their addresses",
+        remedy: "the log of the leader names them; madako core globalmetricsprovider get NAME has the address",
         ..PLACEMENT
     },
     Rule {

@@ -134,12 +134,15 @@ fn chapter(name: &str) -> &'static str {
 }
 
 #[tokio::test]
-async fn six_commands_lead_from_an_installed_package_to_a_first_cluster() {
+async fn six_commands_lead_from_an_installed_package_to_a_first_cluster_with_repairs_and_reboots() {
     let mut operator = Operator::new();
     for block in blocks(chapter("A first cluster without machines")) {
         operator.follow(&block).await;
     }
     assert!(operator.commands <= 6, "the chapter has {} commands", operator.commands);
+    for block in blocks(chapter("Repairs and reboots without machines")) {
+        operator.follow(&block).await;
+    }
 }
 
 #[tokio::test]
