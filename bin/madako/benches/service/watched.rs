@@ -27,7 +27,7 @@ const MACHINES: u32 = 1_150;
 const WORKERS: usize = 997;
 const AIM: u64 = 30 << 20;
 /// Polls before memory is measured, so that growth by poll would show.
-const POLLS: usize = 60;
+const POLLS: usize = 30;
 /// No lease expires during the measurement.
 const TTL: &str = "60s";
 /// A kubelet reports every five minutes.
