@@ -94,6 +94,10 @@ pub(crate) fn find_differences(
         found.push(Outdated::Image { has: status.image.clone(), wanted: image.to_owned() });
     }
     for (has, wanted) in [(&status.builtin, builtin), (&status.extra, extra)] {
+        // Almost all containers of a fleet are as wanted.
+        if has.is_same_service(wanted) {
+            continue;
+        }
         compare_arguments(&counts, has, wanted, &mut found);
         compare_mounts(&has.binds, &wanted.binds, &mut found);
         compare_variables(&has.env, &wanted.env, &mut found);

@@ -76,7 +76,7 @@ pub(crate) struct View<'a> {
     pub(crate) control_plane: Vec<String>,
     /// The members in the order of their addresses; none if etcd does not answer.
     pub(crate) members: Vec<MemberView<'a>>,
-    kubernetes: OnceCell<KubernetesStatus>,
+    kubernetes: OnceCell<KubernetesStatus<'a>>,
 }
 
 impl<'a> View<'a> {
@@ -103,7 +103,7 @@ impl<'a> View<'a> {
     }
 
     /// The state of Kubernetes' containers, which several rows use.
-    pub(crate) fn kubernetes_status(&self) -> &KubernetesStatus {
+    pub(crate) fn kubernetes_status(&self) -> &KubernetesStatus<'a> {
         self.kubernetes.get_or_init(|| status(self.input))
     }
 

@@ -1,9 +1,9 @@
 //! Classifies failed requests to etcd as the errors of the port [`EtcdCluster`](madako_protocol::etcd::EtcdCluster).
 
 use std::error::Error as _;
-use std::fmt::Write as _;
 
 use etcd_client::Error;
+use madako_protocol::causes::message_with_causes;
 use madako_protocol::etcd::EtcdError;
 use tonic::{Code, Status};
 
@@ -62,7 +62,7 @@ impl From<Error> for Failure {
             Error::GRpcStatus(status) if is_refusal(&status) => {
                 Self::Refused(cut_to_limit(status.message().to_owned()))
             }
-            Error::GRpcStatus(status) => Self::Unavailable(cut_to_limit(message_with_causes(&status))),
+            Error::GRpcStatus(status) => Self::Unavailable(cut_to_limit(message_with_causes(status.message(), &status))),
             other => Self::Unavailable(cut_to_limit(other.to_string())),
         }
     }
@@ -73,20 +73,6 @@ fn is_refusal(status: &Status) -> bool {
     let answered = status.source().is_none();
     let temporary = matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled);
     answered && (!temporary || status.message() == UNHEALTHY)
-}
-
-fn message_with_causes(status: &Status) -> String {
-    let mut text = status.message().to_owned();
-    let mut source = status.source();
-    while let Some(cause) = source {
-        let part = cause.to_string();
-        if !text.contains(&part) {
-            // Writing to a `String` cannot fail.
-            let _ = write!(text, ": {part}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 fn cut_to_limit(mut text: String) -> String {

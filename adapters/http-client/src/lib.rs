@@ -8,12 +8,12 @@
 
 mod limits;
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use madako_protocol::causes::root_cause;
 use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Response, Url, redirect};
@@ -162,27 +162,24 @@ fn answer_headers(response: &Response) -> Vec<(String, String)> {
 fn classify_error(error: reqwest::Error, shown: &str, deadline: Duration) -> HttpError {
     let url = shown.to_owned();
     if error.is_connect() {
-        return HttpError::Connect { url, why: root_cause(&error) };
+        return HttpError::Connect { url, why: innermost_error(&error) };
     }
     if error.is_timeout() {
         return HttpError::Deadline { url, deadline };
     }
     if error.is_builder() {
-        return HttpError::Invalid { url, why: root_cause(&error) };
+        return HttpError::Invalid { url, why: innermost_error(&error) };
     }
     truncated_answer(&error, shown)
 }
 
 fn truncated_answer(error: &reqwest::Error, shown: &str) -> HttpError {
-    HttpError::Truncated { url: shown.to_owned(), why: root_cause(error) }
+    HttpError::Truncated { url: shown.to_owned(), why: innermost_error(error) }
 }
 
 /// The innermost error. The outer ones repeat the URL, which may contain credentials.
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
+fn innermost_error(error: &reqwest::Error) -> String {
+    let cause = root_cause(error);
     if cause.is::<reqwest::Error>() { "the exchange failed".to_owned() } else { cause.to_string() }
 }
 

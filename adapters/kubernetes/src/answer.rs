@@ -1,10 +1,9 @@
 //! Turns unsuccessful answers of the API server into errors of the port.
 
-use std::error::Error;
-
 use http_body_util::LengthLimitError;
 use kube::core::Status;
 use madako_domain::kubernetes::EvictionOutcome;
+use madako_protocol::causes::{error_chain, root_cause};
 use madako_protocol::kubernetes::KubernetesError;
 
 use crate::limits::MAX_SERVER_TEXT;
@@ -20,17 +19,10 @@ pub(crate) fn to_kubernetes_error(what: &str, error: kube::Error) -> KubernetesE
         kube::Error::Api(status) => error_from_status(what, &status),
         kube::Error::FromUtf8(_) => malformed_answer(what, "it is not UTF-8"),
         error => {
-            let mut cause: &dyn Error = &error;
-            while let Some(source) = cause.source() {
-                if cause.is::<LengthLimitError>() {
-                    break;
-                }
-                cause = source;
-            }
-            if cause.is::<LengthLimitError>() {
+            if error_chain(&error).any(|cause| cause.is::<LengthLimitError>()) {
                 malformed_answer(what, "it is longer than the limit")
             } else {
-                unavailable_server(what, &shorten_text(&cause.to_string()))
+                unavailable_server(what, &shorten_text(&root_cause(&error).to_string()))
             }
         }
     }

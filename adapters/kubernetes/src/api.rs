@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::access::ApiServerAccess;
 use crate::exchange::{self, Call, RequestDeadline};
 use crate::limits::MAX_SELECTOR;
+use crate::node_parts::NodeParts;
 use crate::node_watch::{ListedNodes, WatchedNodes};
 use crate::{
     MAX_ANSWER_BYTES, MAX_DAEMON_SETS, MAX_NAMESPACES, MAX_NODES, MAX_PODS, NODE_AGE, PAGE, READ_DEADLINE,
@@ -120,21 +121,21 @@ impl ApiServer {
         T: ListableResource + DeserializeOwned + Resource<DynamicType = ()>,
     {
         let until = RequestDeadline::after(self.limits.read_deadline);
-        self.list_with_version(call, chosen, most, until).await.map(|(all, _)| all)
+        let request = Request::new(T::url_path(&(), None));
+        self.list_with_version(call, (request, chosen), most, until).await.map(|(all, _)| all)
     }
 
     /// As [`Self::list`], with the resource version of the list.
     async fn list_with_version<T>(
         &self,
         call: Call<'_>,
-        chosen: ListParams,
+        (request, chosen): (Request, ListParams),
         most: usize,
         until: RequestDeadline,
     ) -> Result<(Vec<T>, Option<String>), KubernetesError>
     where
-        T: ListableResource + DeserializeOwned + Resource<DynamicType = ()>,
+        T: ListableResource + DeserializeOwned,
     {
-        let request = Request::new(T::url_path(&(), None));
         let mut params = chosen.limit(self.limits.page);
         let mut all = Vec::new();
         loop {
@@ -161,13 +162,14 @@ impl ApiServer {
         &self,
         call: Call<'_>,
         until: RequestDeadline,
-    ) -> Result<Vec<Node>, KubernetesError> {
+    ) -> Result<Vec<Arc<NodeParts>>, KubernetesError> {
         if let Some(kept) = self.nodes.fresh(self.limits.node_age) {
             return Ok(kept);
         }
         let writes = self.nodes.writes();
-        let (listed, version) = self.list_with_version(call, ListParams::default(), MAX_NODES, until).await?;
-        let nodes: Vec<Node> = listed.into_iter().map(convert::trim_node).collect();
+        let all = (Request::new(Node::url_path(&(), None)), ListParams::default());
+        let (listed, version) = self.list_with_version::<NodeParts>(call, all, MAX_NODES, until).await?;
+        let nodes: Vec<Arc<NodeParts>> = listed.into_iter().map(Arc::new).collect();
         self.nodes
             .note_list(&ListedNodes { nodes: &nodes, version: version.as_deref(), writes }, &self.client);
         Ok(nodes)
@@ -277,7 +279,7 @@ impl Kubernetes for ApiServer {
     async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError> {
         let call = Call { name: "nodes", what: "nodes" };
         let nodes = self.watched_nodes(call, RequestDeadline::after(self.limits.read_deadline)).await?;
-        let nodes: Result<Vec<KubeNode>, _> = nodes.into_iter().map(convert::convert_node).collect();
+        let nodes: Result<Vec<KubeNode>, _> = nodes.iter().map(|node| node.to_node()).collect();
         nodes.map_err(|why| answer::malformed_answer(call.what, why))
     }
 
@@ -291,7 +293,7 @@ impl Kubernetes for ApiServer {
         let request = Request::new(Node::url_path(&(), None)).get(name, &GetParams::default());
         match exchange::send_request(&self.client, call, request, until).await {
             Ok(text) => {
-                let node = convert::convert_node(exchange::parse(call, &text)?);
+                let node = exchange::parse::<NodeParts>(call, &text)?.to_node();
                 node.map(Some).map_err(|why| answer::malformed_answer(&what, why))
             }
             Err(KubernetesError::NotFound { .. }) => Ok(None),

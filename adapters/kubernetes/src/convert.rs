@@ -2,10 +2,8 @@
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use madako_domain::cluster::Taint;
-use madako_domain::kubernetes::{KubeNode, Pod, PodId};
-use madako_domain::objects::NodeObject;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use madako_domain::kubernetes::{Pod, PodId};
 use time::OffsetDateTime;
 
 use crate::limits::{MAX_NAME, STEADY};
@@ -22,88 +20,6 @@ pub(crate) fn is_name(name: &str) -> bool {
         && bytes.last().copied().is_some_and(plain)
         && bytes.iter().all(|c| plain(*c) || matches!(c, b'-' | b'.'))
         && !name.contains("..")
-}
-
-/// A node; the error names the missing field.
-pub(crate) fn convert_node(node: core::Node) -> Result<KubeNode, &'static str> {
-    let spec = node.spec.unwrap_or_default();
-    let status = node.status.unwrap_or_default();
-    let conditions = status.conditions.unwrap_or_default();
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-    let taints = spec.taints.unwrap_or_default();
-    Ok(KubeNode {
-        name: node.metadata.name.filter(|name| !name.is_empty()).ok_or("a node without a name")?,
-        unschedulable: spec.unschedulable.unwrap_or(false),
-        annotations: node.metadata.annotations.unwrap_or_default(),
-        taints: taints.into_iter().map(convert_taint).collect(),
-        ready: ready.and_then(|condition| match condition.status.as_str() {
-            "True" => Some(true),
-            "False" => Some(false),
-            _ => None,
-        }),
-        volumes_in_use: status.volumes_in_use.unwrap_or_default(),
-    })
-}
-
-/// A node without the parts that the service does not read, such as images and addresses.
-pub(crate) fn trim_node(node: core::Node) -> core::Node {
-    let (metadata, spec, status) =
-        (node.metadata, node.spec.unwrap_or_default(), node.status.unwrap_or_default());
-    let conditions = status.conditions.map(|mut conditions| {
-        conditions.retain(|condition| condition.type_ == "Ready");
-        conditions
-    });
-    core::Node {
-        metadata: ObjectMeta {
-            name: metadata.name,
-            resource_version: metadata.resource_version,
-            labels: metadata.labels,
-            annotations: metadata.annotations,
-            deletion_timestamp: metadata.deletion_timestamp,
-            ..ObjectMeta::default()
-        },
-        spec: Some(core::NodeSpec {
-            taints: spec.taints,
-            unschedulable: spec.unschedulable,
-            ..core::NodeSpec::default()
-        }),
-        status: Some(core::NodeStatus {
-            conditions,
-            volumes_in_use: status.volumes_in_use,
-            ..core::NodeStatus::default()
-        }),
-    }
-}
-
-/// A Node object with the parts that the service keeps; the error names the missing field.
-pub(crate) fn convert_node_object(node: core::Node) -> Result<NodeObject, &'static str> {
-    let metadata = node.metadata;
-    let conditions = node.status.unwrap_or_default().conditions.unwrap_or_default();
-    Ok(NodeObject {
-        name: metadata.name.ok_or("a node has no metadata.name")?,
-        resource_version: metadata.resource_version.ok_or("a node has no metadata.resourceVersion")?,
-        labels: metadata.labels.unwrap_or_default(),
-        annotations: metadata.annotations.unwrap_or_default(),
-        taints: node
-            .spec
-            .and_then(|spec| spec.taints)
-            .unwrap_or_default()
-            .into_iter()
-            .map(convert_taint)
-            .collect(),
-        is_ready: conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"),
-        is_deleted: metadata.deletion_timestamp.is_some(),
-    })
-}
-
-fn convert_taint(taint: core::Taint) -> Taint {
-    Taint {
-        key: taint.key,
-        value: taint.value.unwrap_or_default(),
-        effect: taint.effect,
-        time_added: taint.time_added.map(|Time(at)| at.to_string()),
-        ..Taint::default()
-    }
 }
 
 /// Uid of a DaemonSet whose pods are replaced only when another program deletes them.

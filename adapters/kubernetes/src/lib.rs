@@ -31,6 +31,7 @@ mod control_plane;
 mod convert;
 mod exchange;
 mod limits;
+mod node_parts;
 mod node_watch;
 mod telemetry;
 mod workloads;

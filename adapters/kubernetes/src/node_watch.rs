@@ -28,11 +28,11 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::convert;
 use crate::exchange::{self, Call, RequestDeadline};
 use crate::limits::{
     CHECK_DEADLINE, MAX_EVENT_BYTES, MAX_NODES, WATCH_PAUSE_FIRST, WATCH_PAUSE_MOST, WATCH_SILENCE,
 };
+use crate::node_parts::NodeParts;
 
 /// The Node objects of one cluster, kept by at most one watch. The watch ends with this value.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct WatchedNodes {
 /// All nodes at one resource version, as a list has them.
 #[derive(Debug)]
 pub(crate) struct ListedNodes<'a> {
-    pub(crate) nodes: &'a [Node],
+    pub(crate) nodes: &'a [Arc<NodeParts>],
     /// `None`: the server has no versions, and cannot be watched.
     pub(crate) version: Option<&'a str>,
     /// Number of the writes before the list, as [`WatchedNodes::writes`] returned it.
@@ -55,7 +55,7 @@ pub(crate) struct ListedNodes<'a> {
 
 #[derive(Debug, Default)]
 struct KeptNodes {
-    nodes: BTreeMap<String, Node>,
+    nodes: BTreeMap<String, Arc<NodeParts>>,
     /// Resource version up to which `nodes` has all changes. `None`: nothing is known.
     version: Option<u64>,
     /// Time of the newest list, event or bookmark.
@@ -83,7 +83,7 @@ impl WatchedNodes {
     }
 
     /// The kept objects, if the server was heard within `age`.
-    pub(crate) fn fresh(&self, age: Duration) -> Option<Vec<Node>> {
+    pub(crate) fn fresh(&self, age: Duration) -> Option<Vec<Arc<NodeParts>>> {
         let kept = lock(&self.kept);
         kept.is_fresh(age).then(|| kept.nodes.values().cloned().collect())
     }
@@ -132,8 +132,8 @@ impl KeptNodes {
 
     /// Returns whether another watch must begin.
     fn note_list(&mut self, listed: &ListedNodes<'_>) -> bool {
-        let named = listed.nodes.iter().map(|node| Some((node.metadata.name.clone()?, node.clone())));
-        let nodes: Option<BTreeMap<String, Node>> = named.collect();
+        let named = listed.nodes.iter().map(|node| Some((node.metadata.name.clone()?, Arc::clone(node))));
+        let nodes: Option<BTreeMap<String, Arc<NodeParts>>> = named.collect();
         let Some((nodes, version)) = nodes.zip(read_version(listed.version)) else {
             self.forget();
             return false;
@@ -151,7 +151,7 @@ impl KeptNodes {
 
     /// Notes an event. False: it cannot be read, and only a list shows the nodes.
     fn note_event(&mut self, line: &[u8]) -> bool {
-        let Ok(event) = serde_json::from_slice::<WatchEvent<Node>>(line) else { return false };
+        let Ok(event) = serde_json::from_slice::<WatchEvent<NodeParts>>(line) else { return false };
         let (node, is_deleted) = match event {
             WatchEvent::Added(node) | WatchEvent::Modified(node) => (node, false),
             WatchEvent::Deleted(node) => (node, true),
@@ -169,7 +169,7 @@ impl KeptNodes {
             if is_deleted {
                 self.nodes.remove(&name);
             } else {
-                self.nodes.insert(name, convert::trim_node(node));
+                self.nodes.insert(name, Arc::new(node));
             }
         }
         self.note_version(version) && self.nodes.len() <= MAX_NODES
@@ -303,13 +303,14 @@ mod tests {
     }
 
     fn list(kept: &mut KeptNodes, version: u64, nodes: &[Value], writes: u64) -> bool {
-        let nodes: Vec<Node> = nodes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect();
+        let read = |it: &Value| Arc::new(serde_json::from_value(it.clone()).unwrap());
+        let nodes: Vec<Arc<NodeParts>> = nodes.iter().map(read).collect();
         let version = version.to_string();
         kept.note_list(&ListedNodes { nodes: &nodes, version: Some(&version), writes })
     }
 
     fn labels(kept: &KeptNodes) -> Vec<String> {
-        let label = |node: &Node| node.metadata.labels.as_ref().unwrap()["x"].clone();
+        let label = |node: &NodeParts| node.metadata.labels.as_ref().unwrap()["x"].clone();
         kept.nodes.iter().map(|(name, node)| format!("{name}={}", label(node))).collect()
     }
 

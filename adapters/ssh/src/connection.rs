@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::driver::SshOptions;
 use crate::limits::SHORTEST_ACTION;
-use crate::remote::{self, Answer, Nonces, Order, RemoteError, Session};
+use crate::remote::{self, Answer, Nonces, RemoteCommand, RemoteError, Session};
 use crate::script::{self, BAD_SNAPSHOT, Script};
 use crate::status::{self, NO_ENGINE};
 
@@ -39,10 +39,10 @@ struct ActionTimes {
 
 impl SshConnection {
     async fn run(&self, what: &str, script: &Script, times: &ActionTimes) -> Result<Answer, NodeError> {
-        let order =
-            Order { script, nonce: self.nonces.next(), begin_by: times.begin_by, end_by: times.end_by };
+        let command =
+            RemoteCommand { script, nonce: self.nonces.next(), begin_by: times.begin_by, end_by: times.end_by };
         let address = self.address.clone();
-        let answer = Box::pin(remote::run(&self.session, order)).await.map_err(|error| match error {
+        let answer = Box::pin(remote::run_command(&self.session, command)).await.map_err(|error| match error {
             RemoteError::Broken(why) => NodeError::Unreachable { address, why },
             RemoteError::Malformed(why) => NodeError::Malformed { address, what: what.to_owned(), why },
             RemoteError::Late => NodeError::Deadline { address, what: what.to_owned(), limit: times.limit },

@@ -51,7 +51,7 @@ pub(crate) struct Session {
     begin: Duration,
 }
 
-pub(crate) struct Order<'a> {
+pub(crate) struct RemoteCommand<'a> {
     pub(crate) script: &'a Script,
     pub(crate) nonce: String,
     /// The command may not begin later.
@@ -129,11 +129,11 @@ fn broken_connection(error: russh::Error) -> RemoteError {
 }
 
 /// Runs a command to its end.
-pub(crate) async fn run(session: &Arc<Session>, order: Order<'_>) -> Result<Answer, RemoteError> {
-    let command = command_line(&order)?;
-    let begin_by = order.begin_by.min(order.end_by);
+pub(crate) async fn run_command(session: &Arc<Session>, command: RemoteCommand<'_>) -> Result<Answer, RemoteError> {
+    let line = command_line(&command)?;
+    let begin_by = command.begin_by.min(command.end_by);
     let patience_ends = Instant::now() + session.begin;
-    let begun = RunningCommand::begin(session, &order.nonce, &command);
+    let begun = RunningCommand::begin(session, &command.nonce, &line);
     let mut running = match time::timeout_at(patience_ends.min(begin_by), begun).await {
         Ok(begun) => begun?,
         Err(_) if patience_ends < begin_by => {
@@ -144,19 +144,19 @@ pub(crate) async fn run(session: &Arc<Session>, order: Order<'_>) -> Result<Answ
     if let Some(end) = running.early_end() {
         return end;
     }
-    let left = order.end_by.saturating_duration_since(Instant::now()).as_secs().saturating_sub(END_MARGIN);
+    let left = command.end_by.saturating_duration_since(Instant::now()).as_secs().saturating_sub(END_MARGIN);
     if left == 0 {
         return Err(RemoteError::Late);
     }
-    let finish = running.finish(left, &order.script.stdin);
-    time::timeout_at(order.end_by, finish).await.map_err(|_| RemoteError::Late)?
+    let finish = running.finish(left, &command.script.stdin);
+    time::timeout_at(command.end_by, finish).await.map_err(|_| RemoteError::Late)?
 }
 
-fn command_line(order: &Order<'_>) -> Result<String, RemoteError> {
-    let command = format!("exec sh -c {} {} {}", quote(PRELUDE), order.nonce, quote(&order.script.text));
-    if command.len() > MAX_COMMAND {
-        let why = format!("the command has {} bytes, and a node takes {MAX_COMMAND}", command.len());
+fn command_line(command: &RemoteCommand<'_>) -> Result<String, RemoteError> {
+    let line = format!("exec sh -c {} {} {}", quote(PRELUDE), command.nonce, quote(&command.script.text));
+    if line.len() > MAX_COMMAND {
+        let why = format!("the command has {} bytes, and a node takes {MAX_COMMAND}", line.len());
         return Err(RemoteError::Malformed(why));
     }
-    Ok(command)
+    Ok(line)
 }

@@ -1,10 +1,10 @@
 //! Classifies failures of requests to etcd for the caller.
 
 use std::error::Error as _;
-use std::fmt::Write as _;
 
 use etcd_client::Error;
 use madako_domain::store::{StoreError, StoreErrorKind};
+use madako_protocol::causes::{error_chain, message_with_causes};
 use tonic::Code;
 
 use crate::limits::LONGEST_ERROR;
@@ -63,14 +63,7 @@ pub(crate) fn answer_is_too_large(error: &Error) -> bool {
 /// True if no connection could be opened, so that the store cannot have seen the request.
 pub(crate) fn was_never_sent(error: &Error) -> bool {
     let Error::GRpcStatus(status) = error else { return false };
-    let mut source = status.source();
-    while let Some(cause) = source {
-        if cause.is::<tonic::ConnectError>() {
-            return true;
-        }
-        source = cause.source();
-    }
-    false
+    error_chain(status).any(|cause| cause.is::<tonic::ConnectError>())
 }
 
 pub(crate) fn classify_error_kind(error: &Error) -> StoreErrorKind {
@@ -113,16 +106,7 @@ pub(crate) fn classify_error_kind(error: &Error) -> StoreErrorKind {
 fn describe_cause(error: &Error) -> String {
     let mut text = match error {
         Error::GRpcStatus(status) => {
-            let mut text = status.message().to_owned();
-            let mut source = status.source();
-            while let Some(cause) = source {
-                let part = cause.to_string();
-                if !text.contains(&part) {
-                    // Writing to a `String` cannot fail.
-                    let _ = write!(text, ": {part}");
-                }
-                source = cause.source();
-            }
+            let text = message_with_causes(status.message(), status);
             if text.is_empty() { format!("{:?}", status.code()) } else { text }
         }
         other => other.to_string(),

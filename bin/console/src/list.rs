@@ -48,7 +48,7 @@ impl Tone {
 
 /// Numbers come before texts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Order {
+enum SortKey {
     Number(i64),
     Text(String),
 }
@@ -59,7 +59,7 @@ pub struct Cell {
     text: String,
     /// The text for spreadsheets, where it differs.
     exact: Option<String>,
-    order: Order,
+    sort_key: SortKey,
     tone: Tone,
 }
 
@@ -67,14 +67,14 @@ impl Cell {
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         let text = escape_unprintable(&text.into());
-        let order = Order::Text(text.clone());
-        Self { text, exact: None, order, tone: Tone::Plain }
+        let sort_key = SortKey::Text(text.clone());
+        Self { text, exact: None, sort_key, tone: Tone::Plain }
     }
 
     /// The cell with a place among the lines of its column: the lowest is first.
     #[must_use]
     pub fn with_order(self, order: i64) -> Self {
-        Self { order: Order::Number(order), ..self }
+        Self { sort_key: SortKey::Number(order), ..self }
     }
 
     /// The cell with a number's place among the lines of its column: the lowest is first.
@@ -200,7 +200,7 @@ impl List {
             .iter()
             .position(|it| *it == option_name_of_heading(name))
             .ok_or_else(|| format!("there is no column {name:?}: expected one of {}", names.join(", ")))?;
-        self.rows.sort_by(|a, b| a[column].order.cmp(&b[column].order));
+        self.rows.sort_by(|a, b| a[column].sort_key.cmp(&b[column].sort_key));
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
 use clap::ValueEnum;
+use madako_protocol::causes::error_with_causes;
 use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 use tracing::field::{Field, Visit};
@@ -324,18 +325,6 @@ impl Visit for Fields {
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         self.set(field, Value::Text(error_with_causes(value)));
     }
-}
-
-/// An error and its causes, on one line.
-pub(crate) fn error_with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

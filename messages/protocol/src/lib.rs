@@ -7,6 +7,7 @@
 pub mod actors;
 pub mod authorities;
 pub mod backup;
+pub mod causes;
 pub mod components;
 pub mod effect;
 pub mod etcd;

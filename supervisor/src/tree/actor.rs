@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
-use super::event::{ChildExit, Meltdown, StopOutcome, error_with_sources, shorten_reason};
+use super::event::{ChildExit, Meltdown, StopOutcome, failure_reason, shorten_reason};
 use super::handle::{AddError, ChildStatus, FirstStart, Mode, Reply, StopError};
 use super::roster::{LiveChild, SupervisorControl};
 use super::spec::{ChildId, ChildSpec, StartError, SupervisorSpec};
@@ -123,7 +123,7 @@ impl Actor for Supervisor {
             SupervisionEvent::ActorFailed(cell, error) => {
                 let exit = match error.downcast::<Meltdown>() {
                     Ok(meltdown) => ChildExit::Meltdown(meltdown),
-                    Err(error) => ChildExit::Failed(error_with_sources(error.as_ref())),
+                    Err(error) => ChildExit::Failed(failure_reason(error.as_ref())),
                 };
                 state.handle_exit(&cell, exit);
             }

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use madako_protocol::causes::error_with_causes;
+
 use super::spec::ChildId;
 use crate::limits::REASON_MAX_BYTES;
 
@@ -105,19 +107,9 @@ pub struct Meltdown {
     pub exceeded: BudgetExceeded,
 }
 
-/// An error and its sources in one line of bounded length.
-pub(super) fn error_with_sources(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if text.len() > REASON_MAX_BYTES {
-            break;
-        }
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    shorten_reason(text)
+/// An error and its causes in one line of bounded length.
+pub(super) fn failure_reason(error: &(dyn Error + 'static)) -> String {
+    shorten_reason(error_with_causes(error))
 }
 
 /// Cuts a text at [`REASON_MAX_BYTES`], between characters.

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use self::slot::{ChildEnd, ChildSlot, Phase, Task};
 use self::start::start_child;
 use super::actor::{ChildReport, ChildReportKind, Children, Message};
-use super::event::{BudgetExceeded, ChildExit, Meltdown, StopOutcome, TreeEvent, error_with_sources};
+use super::event::{BudgetExceeded, ChildExit, Meltdown, StopOutcome, TreeEvent, failure_reason};
 use super::handle::{AddError, FirstStart, Reply};
 use super::policy::Account;
 use super::roster::{LiveChild, SupervisorControl};
@@ -179,7 +179,7 @@ impl State {
                     }
                     (Err(_), true) => self.remove(order, StopOutcome::Stopped),
                     (Err(error), false) => {
-                        let exit = ChildExit::StartFailed(error_with_sources(&error));
+                        let exit = ChildExit::StartFailed(failure_reason(&error));
                         if let Some(reply) = slot.added.take() {
                             let _ = reply.send(Ok(FirstStart::Failed(exit.to_string())));
                         }

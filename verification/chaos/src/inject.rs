@@ -13,9 +13,10 @@ use std::time::Duration;
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
 use madako_judges::Exemptions;
 use madako_judges::player::{FaultRefusal, ImpossibleFault, InjectedFault};
+use madako_protocol::causes::error_with_causes;
 use tokio::time::Instant;
 
-use crate::network::{Node, with_causes};
+use crate::network::Node;
 use crate::observer::Observer;
 use crate::process::Process;
 use crate::watcher::Leaders;
@@ -99,7 +100,7 @@ impl Injector {
         };
         self.looked.times += 1;
         let Err(error) = process.check() else { return true };
-        self.looked.ended.insert(with_causes(&error));
+        self.looked.ended.insert(error_with_causes(&error));
         false
     }
 
@@ -283,8 +284,8 @@ async fn count_lost(world: &World, node: &Node, act: Act) -> Result<Option<u64>,
     world.network.count_dropped_packets(node, act).await.map_err(|error| impossible_because(&error))
 }
 
-fn impossible_because(error: &dyn std::error::Error) -> ImpossibleFault {
-    ImpossibleFault(with_causes(error))
+fn impossible_because(error: &(dyn std::error::Error + 'static)) -> ImpossibleFault {
+    ImpossibleFault(error_with_causes(error))
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_faults::Act;
+use madako_protocol::causes::error_with_causes;
 use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -202,7 +203,7 @@ impl Network {
         let ground = match Namespaces::create_and_test(nodes).await {
             Ok(namespaces) => NodeLocation::Namespaces(Arc::new(namespaces)),
             Err(error) if choice == NetworkChoice::Namespaces => return Err(error),
-            Err(error) => NodeLocation::Loopback(with_causes(&error)),
+            Err(error) => NodeLocation::Loopback(error_with_causes(&error)),
         };
         Ok(Self { ground, ..Self::default() })
     }
@@ -342,14 +343,4 @@ impl LinkView {
     async fn wait_until_restored(&self) {
         self.wait_until(|trouble| trouble.cut == 0).await;
     }
-}
-
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }

@@ -28,7 +28,7 @@ use crate::web::{self, RequestError, WebRequest};
 pub(crate) use self::clock::OwnClock;
 pub(crate) use self::config::{
     COMMAND_TIMEOUT, NAMESPACE, POLL, VALUE, ZONES, application_resource, longest_calm_wait,
-    terms_of_settings,
+    longest_repairs_wait, terms_of_settings,
 };
 pub(crate) use self::disk::Disk;
 

@@ -251,13 +251,9 @@ impl FleetQuestion {
                     (Arc::clone(components), Arc::clone(&places), address.clone());
                 let is_new = component == Component::ApiServer
                     && self.passed.as_ref().is_some_and(|passed| !passed.contains(&address));
-                let is_through_rivers =
-                    component == Component::ApiServer && is_planted(Canary::GateAsksThroughRivers);
-                let checks = if is_new && !is_through_rivers { GATE_CHECKS } else { 1 };
-                let mut others =
-                    nodes.iter().filter(|(other, node)| **other != address && node.runs(component));
-                let asked = others.next().filter(|_| is_through_rivers).map_or(&address, |(other, _)| other);
-                let asked = asked.clone();
+                let through_rivers = is_new.then(|| server_through_rivers(nodes, &address)).flatten();
+                let checks = if is_new && through_rivers.is_none() { GATE_CHECKS } else { 1 };
+                let asked = through_rivers.unwrap_or_else(|| address.clone());
                 running.spawn(async move {
                     // The semaphore is never closed.
                     let _place = places.acquire().await;
@@ -274,6 +270,13 @@ impl FleetQuestion {
         }
         health
     }
+}
+
+/// The other API server that answers the planted gate.
+fn server_through_rivers(nodes: &BTreeMap<String, NodeStatus>, address: &str) -> Option<String> {
+    let mut others =
+        nodes.iter().filter(|(other, node)| *other != address && node.runs(Component::ApiServer));
+    others.next().filter(|_| is_planted(Canary::GateAsksThroughRivers)).map(|(other, _)| other.clone())
 }
 
 /// The health of components, by the addresses of their nodes.

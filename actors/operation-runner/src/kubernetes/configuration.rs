@@ -6,7 +6,7 @@
 
 mod compare;
 mod known;
-mod shape;
+mod file_schema;
 
 use madako_domain::cluster::{Node, Taint};
 use madako_json::strict::components::{
@@ -15,8 +15,8 @@ use madako_json::strict::components::{
 use madako_json::strict::{Schema, Tree, yaml};
 
 pub use self::known::KnownComparisons;
-pub use self::shape::Unknown;
-use self::shape::{Shape, get, remove, set};
+pub use self::file_schema::Unknown;
+use self::file_schema::{FileSchema, get, remove, set};
 use super::options::KubernetesOptions;
 use super::paths::{PROXY_KUBECONFIG, SCHEDULER_KUBECONFIG, VOLUME_PLUGINS, pki_path};
 use madako_domain::component::Component;
@@ -59,13 +59,13 @@ impl ConfigurationKind {
         }
     }
 
-    fn to_shape(self, unknown: Unknown) -> Shape {
+    fn file_schema(self, unknown: Unknown) -> FileSchema {
         let (schema, pointers): (&'static Schema, _) = match self {
-            Self::Scheduler => (&KUBE_SCHEDULER_CONFIGURATION, shape::SCHEDULER_POINTERS),
-            Self::Proxy => (&KUBE_PROXY_CONFIGURATION, shape::PROXY_POINTERS),
-            Self::Kubelet => (&KUBELET_CONFIGURATION, shape::KUBELET_POINTERS),
+            Self::Scheduler => (&KUBE_SCHEDULER_CONFIGURATION, file_schema::SCHEDULER_POINTERS),
+            Self::Proxy => (&KUBE_PROXY_CONFIGURATION, file_schema::PROXY_POINTERS),
+            Self::Kubelet => (&KUBELET_CONFIGURATION, file_schema::KUBELET_POINTERS),
         };
-        Shape { schema, pointers, unknown }
+        FileSchema { schema, pointers, unknown }
     }
 
     fn of_component(component: Component) -> Option<Self> {
@@ -80,8 +80,8 @@ impl ConfigurationKind {
     /// The operator's part over the defaults.
     fn merge_with_defaults(self, defaults: Tree, part: &Tree, unknown: Unknown) -> Tree {
         let mut merged = defaults;
-        let shape = self.to_shape(unknown);
-        shape.overlay(&mut merged, shape.to_canonical(part));
+        let schema = self.file_schema(unknown);
+        schema.overlay(&mut merged, schema.to_canonical(part));
         let (api_version, kind) = self.api_version_and_kind();
         set(&mut merged, &["apiVersion"], text_tree(api_version));
         set(&mut merged, &["kind"], text_tree(kind));
@@ -89,7 +89,7 @@ impl ConfigurationKind {
     }
 
     fn finish(self, tree: Tree, unknown: Unknown) -> Configuration {
-        Configuration { kind: self, tree: self.to_shape(unknown).tidy(tree) }
+        Configuration { kind: self, tree: self.file_schema(unknown).without_defaults(tree) }
     }
 }
 
@@ -116,8 +116,8 @@ impl Configuration {
     pub fn read(component: Component, file: &str, unknown: Unknown) -> Option<Self> {
         let kind = ConfigurationKind::of_component(component)?;
         let tree = yaml::read_yaml(component.name(), file).ok()?;
-        let shape = kind.to_shape(unknown);
-        matches!(tree, Tree::Object(_)).then(|| kind.finish(shape.to_canonical(&tree), unknown))
+        let schema = kind.file_schema(unknown);
+        matches!(tree, Tree::Object(_)).then(|| kind.finish(schema.to_canonical(&tree), unknown))
     }
 
     /// The content of the file.
@@ -136,7 +136,7 @@ impl Configuration {
         compare::add_differing_fields(
             &self.tree,
             &other.tree,
-            self.kind.to_shape(Unknown::Keep).schema,
+            self.kind.file_schema(Unknown::Keep).schema,
             "",
             &mut found,
         );

@@ -38,7 +38,7 @@ use madako_domain::component::Component;
 pub struct KubernetesInput<'a> {
     pub now: OffsetDateTime,
     pub wanted: Wanted<'a>,
-    pub status: &'a KubernetesStatus,
+    pub status: &'a KubernetesStatus<'a>,
     /// Every member of etcd is in sync.
     pub is_etcd_in_sync: bool,
     /// Addresses of nodes that drain, reboot or are repaired.
@@ -106,7 +106,7 @@ impl<'a> Pass<'a> {
         all.iter().filter(move |node| node.control_plane || !component.is_of_control_plane())
     }
 
-    fn component_status(&self, component: Component, node: &Node) -> Option<&'a ComponentStatus> {
+    fn component_status(&self, component: Component, node: &Node) -> Option<&'a ComponentStatus<'a>> {
         self.input.status.nodes.get(&node.address)?.components.get(&component)
     }
 

@@ -172,7 +172,7 @@ fn nodes_to_release(held: &[Held]) -> BTreeSet<&str> {
 /// The inputs of decisions on requested drains.
 struct Requests<'a> {
     wanted: Wanted<'a>,
-    status: KubernetesStatus,
+    status: KubernetesStatus<'a>,
     rollout: Option<&'a Rollout>,
     reboots: &'a Items<RebootQueueEntry>,
     /// Addresses of nodes whose drain keeps another operation waiting.

@@ -4,6 +4,7 @@
 //! model assumes that all obstacles that can go by themselves have gone: unhealthy components, busy nodes, back-offs, etcd out of
 //! sync. The plan names those of the present beside the sequence.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -168,7 +169,7 @@ struct Planner<'a> {
     input: &'a Input<'a>,
     wanted: Wanted<'a>,
     durations: &'a Durations,
-    status: KubernetesStatus,
+    status: KubernetesStatus<'a>,
     steps: Vec<Step>,
     seconds: u64,
 }
@@ -202,7 +203,7 @@ impl Planner<'_> {
 
     fn decision_input<'b>(
         &'b self,
-        status: &'b KubernetesStatus,
+        status: &'b KubernetesStatus<'b>,
         rollout: Result<Option<&'b Rollout>, &'b str>,
         nobody: &'b BTreeSet<String>,
     ) -> KubernetesInput<'b> {
@@ -312,7 +313,7 @@ impl Planner<'_> {
         held.collect()
     }
 
-    fn carry_out(&self, model: &mut KubernetesStatus, due: &Due) {
+    fn carry_out(&self, model: &mut KubernetesStatus<'_>, due: &Due) {
         let component = due.name.component();
         for node in self.wanted.cluster.nodes.iter().filter(|node| due.targets.contains(&node.address)) {
             let Some(KubernetesNode { components, .. }) = model.nodes.get_mut(&node.address) else {
@@ -333,7 +334,7 @@ impl Planner<'_> {
             };
             components.insert(
                 component,
-                ComponentStatus { container, health: Some(Ok(())), leads, ..ComponentStatus::default() },
+                ComponentStatus { container: Cow::Owned(container), health: Some(Ok(())), leads, ..ComponentStatus::default() },
             );
             if let Some(version) = &model.wanted_version {
                 model.versions.insert(component, &node.address, version.clone());

@@ -26,7 +26,7 @@ pub(crate) enum WatchedState {
 /// it.
 pub(crate) fn watched_state(
     wanted: &Wanted<'_>,
-    status: &KubernetesStatus,
+    status: &KubernetesStatus<'_>,
     ready: Option<&BTreeSet<String>>,
     (component, node): (Component, &Node),
     may_restart: bool,
@@ -61,7 +61,7 @@ pub(crate) fn watched_state(
 }
 
 /// True if no kubelet and no proxy that runs differs from the wanted one.
-pub(crate) fn is_rolled_out(wanted: &Wanted<'_>, status: &KubernetesStatus) -> bool {
+pub(crate) fn is_rolled_out(wanted: &Wanted<'_>, status: &KubernetesStatus<'_>) -> bool {
     let is_current = |node: &Node, component: Component| {
         let found = status.nodes.get(&node.address).and_then(|on_node| on_node.components.get(&component));
         found.filter(|found| ComponentStatus::runs(found)).is_none_or(|found| {

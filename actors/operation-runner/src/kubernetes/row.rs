@@ -1,5 +1,6 @@
 //! The row `k8s-start` of CKE's table of operations: components of Kubernetes start, and restart when they are outdated.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use madako_domain::canary::{Canary, is_planted};
@@ -73,7 +74,7 @@ pub(crate) fn kubernetes_input<'a>(
     view: &'a View<'_>,
     part: &'a KubernetesPart<'_>,
     wanted: Wanted<'a>,
-    status: &'a KubernetesStatus,
+    status: &'a KubernetesStatus<'a>,
 ) -> KubernetesInput<'a> {
     KubernetesInput {
         now: view.input.now,
@@ -102,7 +103,7 @@ pub(crate) fn wanted<'a>(input: &Input<'a>, options: &'a KubernetesOptions) -> W
 
 fn operation(
     wanted: &Wanted<'_>,
-    status: &KubernetesStatus,
+    status: &KubernetesStatus<'_>,
     name: Name,
     targets: &[String],
 ) -> Result<Operation, serde_json::Error> {
@@ -158,7 +159,7 @@ fn withdraw_endpoints(input: &Input<'_>, operation: &mut Operation) {
 }
 
 /// The state of Kubernetes' containers, from the states of nodes and the answers of components.
-pub(crate) fn status(input: &Input<'_>) -> KubernetesStatus {
+pub(crate) fn status<'a>(input: &Input<'a>) -> KubernetesStatus<'a> {
     let nothing = KubernetesAnswers::default();
     let answers = input.status.kubernetes.as_ref().unwrap_or(&nothing);
     let rotation = input.kubernetes.and_then(|part| part.rotation.ok()?);
@@ -179,14 +180,14 @@ pub(crate) fn status(input: &Input<'_>) -> KubernetesStatus {
     }
 }
 
-fn of_node(node: &Node, state: &NodeStatus, answers: &KubernetesAnswers) -> KubernetesNode {
+fn of_node<'a>(node: &Node, state: &'a NodeStatus, answers: &KubernetesAnswers) -> KubernetesNode<'a> {
     let health = answers.health.get(&node.address);
     let component = |component: Component| {
-        let container = state.containers.get(component.name())?.clone();
+        let container = Cow::Borrowed(state.containers.get(component.name())?);
         let leads = answers.leaders.get(&component).is_some_and(|holder| is_on(holder, node));
         let status = ComponentStatus {
             container,
-            file: state.configurations.get(&component).cloned(),
+            file: state.configurations.get(&component).map(|file| file.as_deref().map(Cow::Borrowed)),
             health: health.and_then(|health| health.get(&component)).cloned(),
             leads,
             ..ComponentStatus::default()

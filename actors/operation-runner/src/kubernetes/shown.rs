@@ -65,7 +65,7 @@ pub fn components(input: &Input<'_>, options: &KubernetesOptions) -> Vec<ShownCo
 /// `None`: it is disabled, and does not run.
 fn component_on(
     wanted: &Wanted<'_>,
-    status: &KubernetesStatus,
+    status: &KubernetesStatus<'_>,
     options: &KubernetesOptions,
     node: &Node,
     component: Component,
@@ -112,6 +112,7 @@ fn component_on(
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
     use std::collections::BTreeMap;
 
     use madako_domain::cluster::Cluster;
@@ -128,7 +129,7 @@ mod tests {
     }
 
     /// The state of a proxy on a worker, and the number of differences.
-    fn proxy(options_text: &str, change: impl Fn(&mut KubernetesNode)) -> Option<(State, usize)> {
+    fn proxy(options_text: &str, change: impl Fn(&mut KubernetesNode<'_>)) -> Option<(State, usize)> {
         let options = options(options_text);
         let node = Node { address: "10.0.0.1".to_owned(), ..Node::default() };
         let cluster = Cluster { nodes: vec![node.clone()], ..Cluster::default() };
@@ -139,6 +140,7 @@ mod tests {
             builtin: builtin_parameters(Component::Proxy, &cluster, &options, &node),
             ..ContainerStatus::default()
         };
+        let container = Cow::Owned(container);
         let running = ComponentStatus { container, health: Some(Ok(())), ..ComponentStatus::default() };
         let components = BTreeMap::from([(Component::Proxy, running)]);
         let mut on_node = KubernetesNode { reachable: true, components, ..KubernetesNode::default() };
@@ -152,19 +154,19 @@ mod tests {
 
     #[test]
     fn each_state_of_a_component_is_described() {
-        fn of(on_node: &mut KubernetesNode) -> &mut ComponentStatus {
+        fn of<'n, 'a>(on_node: &'n mut KubernetesNode<'a>) -> &'n mut ComponentStatus<'a> {
             on_node.components.get_mut(&Component::Proxy).unwrap()
         }
         assert_eq!(proxy("{}", |_| {}), Some((State::Good, 0)));
         assert_eq!(proxy("{}", |node| of(node).health = None), Some((State::Unhealthy, 1)));
-        let fails = |node: &mut KubernetesNode| of(node).health = Some(Err("silence".to_owned()));
+        let fails = |node: &mut KubernetesNode<'_>| of(node).health = Some(Err("silence".to_owned()));
         assert_eq!(proxy("{}", fails), Some((State::Unhealthy, 1)));
         assert_eq!(
-            proxy("{}", |node| of(node).container.image = "a:1".to_owned()),
+            proxy("{}", |node| of(node).container.to_mut().image = "a:1".to_owned()),
             Some((State::Outdated, 1))
         );
-        assert_eq!(proxy("{}", |node| of(node).container.running = false), Some((State::Stopped, 0)));
-        assert_eq!(proxy("{}", |node| of(node).container.foreign = true), Some((State::Foreign, 0)));
+        assert_eq!(proxy("{}", |node| of(node).container.to_mut().running = false), Some((State::Stopped, 0)));
+        assert_eq!(proxy("{}", |node| of(node).container.to_mut().foreign = true), Some((State::Foreign, 0)));
         assert_eq!(proxy("{}", |node| node.components.clear()), Some((State::Stopped, 0)));
         assert_eq!(proxy("{}", |node| node.reachable = false), Some((State::Unreachable, 0)));
         let disabled = r#"{"kube-proxy": {"disable": true}}"#;

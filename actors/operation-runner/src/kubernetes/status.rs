@@ -1,5 +1,6 @@
 //! The state of Kubernetes' containers on the nodes, as decisions about operations use it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::certificate::Validity;
@@ -10,11 +11,11 @@ use super::certificates::CertificateSubject;
 use super::outdated::FileOnNode;
 use madako_domain::component::Component;
 
-/// The state of all nodes.
+/// The state of all nodes. It borrows the containers and files of a collection: those of a large fleet are some megabytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KubernetesStatus {
+pub struct KubernetesStatus<'a> {
     /// The nodes, by address. A node that is missing counts as unreachable.
-    pub nodes: BTreeMap<String, KubernetesNode>,
+    pub nodes: BTreeMap<String, KubernetesNode<'a>>,
     /// Names of the Node objects; `None` if no API server answers.
     pub registered: Option<BTreeSet<String>>,
     /// The known versions of the components.
@@ -25,9 +26,9 @@ pub struct KubernetesStatus {
 
 /// The state of a node. A component that is missing has no container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KubernetesNode {
+pub struct KubernetesNode<'a> {
     pub reachable: bool,
-    pub components: BTreeMap<Component, ComponentStatus>,
+    pub components: BTreeMap<Component, ComponentStatus<'a>>,
     /// The certificates whose end is known.
     pub certificates: BTreeMap<CertificateSubject, Validity>,
     /// Containers that restarted with the kubelet, or the reason why they are not known; `None`: nothing was asked.
@@ -36,10 +37,10 @@ pub struct KubernetesNode {
 
 /// The state of a component on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ComponentStatus {
-    pub container: ContainerStatus,
+pub struct ComponentStatus<'a> {
+    pub container: Cow<'a, ContainerStatus>,
     /// Its configuration file; the outer `None` means that it was not read, the inner one that there is none.
-    pub file: Option<Option<String>>,
+    pub file: Option<Option<Cow<'a, str>>>,
     /// An API server that started before the last change of the encryption keys.
     pub has_earlier_keys: bool,
     /// Its health check: passed, or the reason why not; `None` if it was not asked.
@@ -48,7 +49,7 @@ pub struct ComponentStatus {
     pub leads: bool,
 }
 
-impl ComponentStatus {
+impl ComponentStatus<'_> {
     /// True if the service's or CKE's own container runs.
     #[must_use]
     pub fn runs(&self) -> bool {

@@ -16,7 +16,7 @@ use super::SimulatedNodes;
 use super::limits::{ACTION_DEADLINE, CONNECT_DEADLINE, MAX_SILENCE, STATUS_DEADLINE};
 use super::log::Effect;
 use super::machine::BAD_SNAPSHOT;
-use super::world::{Answer, Order, Reply, World};
+use super::world::{Answer, NodeRequest, Reply, World};
 
 const STATUS: &str = "status";
 
@@ -106,17 +106,17 @@ impl Connection {
         (machine.connections != self.of || breaks.is_some_and(|breaks| breaks <= world.now), breaks)
     }
 
-    /// Sends an order, and waits for its answer.
+    /// Sends a request, and waits for its answer.
     async fn exchange(
         &self,
-        order: Order,
+        request: NodeRequest,
         permitted: Option<Instant>,
         patience: RequestDeadline<'_>,
     ) -> Result<Answer, NodeError> {
         let (reply, mut answer) = oneshot::channel::<Reply>();
         let sent = self.nodes.with_world(|world| {
             let is_broken = self.is_broken(world).0;
-            (!is_broken).then(|| world.send(&self.address, order, permitted, reply))
+            (!is_broken).then(|| world.send(&self.address, request, permitted, reply))
         });
         let Some(number) = sent else { return Err(self.unreachable_error()) };
         let mut arrives: Option<Reply> = None;
@@ -151,7 +151,7 @@ impl Connection {
     }
 
     fn malformed_error(&self, what: &str) -> NodeError {
-        let why = "the answer of another order".to_owned();
+        let why = "the answer of another request".to_owned();
         NodeError::Malformed { address: self.address.clone(), what: what.to_owned(), why }
     }
 }
@@ -165,7 +165,7 @@ impl NodeConnection for Connection {
     async fn status(&self, volume: &str) -> Result<NodeStatus, NodeError> {
         let until = Instant::now() + STATUS_DEADLINE;
         let patience = RequestDeadline { what: STATUS, limit: STATUS_DEADLINE, until };
-        match self.exchange(Order::Status(volume.to_owned()), None, patience).await? {
+        match self.exchange(NodeRequest::Status(volume.to_owned()), None, patience).await? {
             Answer::Status(status) => Ok(*status),
             _ => Err(self.malformed_error(STATUS)),
         }
@@ -207,7 +207,7 @@ impl NodeConnection for Connection {
         let until = if outlives_permit { deadline } else { deadline.min(permit.expires_at()) };
         let patience = RequestDeadline { what: &what, limit: until - now, until };
         match self
-            .exchange(Order::Act(Box::new(action.clone()), effect), Some(permit.expires_at()), patience)
+            .exchange(NodeRequest::Act(Box::new(action.clone()), effect), Some(permit.expires_at()), patience)
             .await?
         {
             Answer::Acted(Ok(output)) => Ok(output),

@@ -26,7 +26,7 @@ use crate::chance::{Kind, SeededChance};
 use crate::kubernetes::SimulatedKubernetes;
 
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum NodeRequest {
     Act(Box<NodeAction>, Effect),
     /// The status, where the text is the configured volume.
     Status(String),
@@ -51,7 +51,7 @@ pub(crate) struct Reply {
 #[derive(Debug)]
 struct Command {
     address: String,
-    order: Order,
+    request: NodeRequest,
     /// End of the permit; `None`: the command changes nothing.
     until: Option<Instant>,
     /// Number of the node's power losses when the command was sent.
@@ -257,18 +257,18 @@ impl World {
     pub(crate) fn send(
         &mut self,
         address: &str,
-        order: Order,
+        request: NodeRequest,
         until: Option<Instant>,
         reply: oneshot::Sender<Reply>,
     ) -> u64 {
-        if let Order::Act(_, effect) = &order {
+        if let NodeRequest::Act(_, effect) = &request {
             self.note(Observed::Began(effect.clone()));
         }
         let (number, due) = (self.next_event_number(), self.now + self.draw_latency(address));
         let boots = self.nodes.get(address).map_or(0, |machine| machine.boots);
         let address = address.to_owned();
         let (has_arrived, due_at) = (false, Some(due));
-        let command = Command { address, order, until, boots, has_arrived, due: due_at, reply };
+        let command = Command { address, request, until, boots, has_arrived, due: due_at, reply };
         self.commands.insert(number, command);
         self.schedule_event(due, Event::Step(number));
         number
@@ -284,7 +284,7 @@ impl World {
         let address = command.address.clone();
         let lives = self.nodes.get(&address).is_some_and(|node| node.is_on && node.boots == command.boots);
         if !lives {
-            self.drop_effect(command.order, "the node lost its power");
+            self.drop_effect(command.request, "the node lost its power");
             return;
         }
         let is_held = !self.runs_programs(&address)
@@ -296,8 +296,8 @@ impl World {
         }
         let is_first = !std::mem::replace(&mut command.has_arrived, true);
         let due =
-            if is_first { self.now + self.duration_of_order(&address, &command.order) } else { self.now };
-        let outlives = matches!(&command.order, Order::Act(_, effect) if effect.outlives_permit);
+            if is_first { self.now + self.request_duration(&address, &command.request) } else { self.now };
+        let outlives = matches!(&command.request, NodeRequest::Act(_, effect) if effect.outlives_permit);
         // A pull begins before its permit ends, any other action ends before it does.
         let compared = match (outlives, is_first) {
             (true, true) => self.now,
@@ -305,7 +305,7 @@ impl World {
             (false, _) => due,
         };
         if let Some(until) = command.until.filter(|until| compared > *until) {
-            self.drop_effect(command.order, "the permit ended");
+            self.drop_effect(command.request, "the permit ended");
             // The caller may have dropped its future.
             let _ = command.reply.send(Reply { answer: Answer::Killed, at: until.max(self.now) });
         } else if is_first {
@@ -313,22 +313,22 @@ impl World {
             self.commands.insert(number, command);
             self.schedule_event(due, Event::Step(number));
         } else {
-            let answer = self.carry_out(&address, command.order);
+            let answer = self.carry_out(&address, command.request);
             let at = self.now + self.draw_latency(&address);
             let _ = command.reply.send(Reply { answer, at });
         }
     }
 
-    fn drop_effect(&mut self, order: Order, why: &str) {
-        if let Order::Act(_, effect) = order {
+    fn drop_effect(&mut self, request: NodeRequest, why: &str) {
+        if let NodeRequest::Act(_, effect) = request {
             self.note(Observed::Dropped { effect, why: why.to_owned() });
         }
     }
 
     /// The time of a command on its node.
-    fn duration_of_order(&mut self, address: &str, order: &Order) -> Duration {
+    fn request_duration(&mut self, address: &str, request: &NodeRequest) -> Duration {
         let has = |image: &String| self.nodes.get(address).is_some_and(|node| node.images.contains(image));
-        let action = if let Order::Act(action, _) = order { Some(&**action) } else { None };
+        let action = if let NodeRequest::Act(action, _) = request { Some(&**action) } else { None };
         let (kind, mean) = match action {
             Some(NodeAction::PullImage { image }) if !has(image) => (Kind::PullTakes, PULL_TAKES),
             Some(NodeAction::StageSnapshot(_)) => (Kind::ActionTakes, STAGE_TAKES),
@@ -341,20 +341,20 @@ impl World {
         self.draw_duration(address, kind, mean)
     }
 
-    fn carry_out(&mut self, address: &str, order: Order) -> Answer {
+    fn carry_out(&mut self, address: &str, request: NodeRequest) -> Answer {
         let is_down = self.has_fault(address, NodeFault::EngineDown);
-        match order {
-            Order::Status(_) if is_down => Answer::EngineDown,
-            Order::Status(volume) => {
+        match request {
+            NodeRequest::Status(_) if is_down => Answer::EngineDown,
+            NodeRequest::Status(volume) => {
                 let status = self.nodes.get(address).map(|machine| machine.node_status(&volume));
                 Answer::Status(Box::new(status.unwrap_or_default()))
             }
-            Order::Act(_, effect) if is_down => {
+            NodeRequest::Act(_, effect) if is_down => {
                 let failed = Some("the engine does not work".to_owned());
                 self.note(Observed::Applied { effect, failed });
                 Answer::EngineDown
             }
-            Order::Act(action, effect) => {
+            NodeRequest::Act(action, effect) => {
                 let data = self.data_to_remove(address, &action);
                 let result = self.watch_kubernetes(&effect, &action, |world| {
                     world.watch_voters(&effect, |world| world.apply(address, &action))

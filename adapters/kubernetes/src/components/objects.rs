@@ -156,7 +156,7 @@ impl Objects for NodeComponents {
         let ask = |server: Arc<ApiServer>| async move {
             let until = RequestDeadline::after(READ_DEADLINE);
             let nodes = server.watched_nodes(call, until).await?;
-            let converted = nodes.into_iter().map(convert::convert_node_object).collect::<Result<_, _>>();
+            let converted = nodes.iter().map(|node| node.to_object()).collect::<Result<_, _>>();
             converted.map_err(|why| answer::malformed_answer(call.what, why))
         };
         self.ask_any_server(call.what, servers, ask).await

@@ -390,6 +390,11 @@ fn played(site: &Site, is_calm: bool) -> Played {
     if !wrong.is_empty() {
         why.push(site.world.history.last_lines(40));
     }
+    let exempted = site.world.facts.exemptions().exceeded_bounds(site.world.history.now());
+    if !exempted.is_empty() {
+        wrong.push("exemptions");
+        why.extend(exempted);
+    }
     if let Some(restless) = &site.restless {
         wrong.push("calm");
         why.push(restless.clone());

@@ -15,7 +15,7 @@ use crate::history::{Micros, to_microseconds};
 use crate::inject::Injector;
 use crate::observer::Observer;
 use crate::watcher::Leaders;
-use crate::world::{POLL, World, longest_calm_wait};
+use crate::world::{POLL, World, longest_calm_wait, longest_repairs_wait};
 
 /// Time without writes after which a run is calm: it covers all decisions that follow from polls.
 const QUIET: Duration = Duration::from_secs(3 * POLL.as_secs());
@@ -23,8 +23,8 @@ const QUIET: Duration = Duration::from_secs(3 * POLL.as_secs());
 const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(30);
 
 impl RunCourse<'_> {
-    /// Waits until all is well and without writes. Returns the time from the end of the faults to that state; `None`:
-    /// it was not reached, or a process ended by itself.
+    /// Waits until all is well and without writes, and then until the repairs that are left have ended. Returns the time
+    /// from the end of the faults to the first such state; `None`: it was not reached, or a process ended by itself.
     pub(super) async fn wait_for_calm(
         &self,
         world: &mut World,
@@ -35,7 +35,7 @@ impl RunCourse<'_> {
         let within = self.options.scenario.expect.calm_within.unwrap_or_else(longest_calm_wait);
         let give_up = ended + to_microseconds(within.duration()) + 2 * to_microseconds(QUIET);
         let all = world.instances.len();
-        let mut well_since = None;
+        let (mut well_since, mut calm_since) = (None, None);
         loop {
             if !self.check_processes(world, injector) {
                 return Ok(None);
@@ -47,13 +47,16 @@ impl RunCourse<'_> {
                 if now >= calm_at + to_microseconds(QUIET) {
                     calm_at = calm_at.max(self.time_of_last_effect(world)?);
                 }
-                let is_repairing =
-                    injector.observer().has_repair_under_way(self.unix + Duration::from_micros(now));
-                if now >= calm_at + to_microseconds(QUIET) && !is_repairing {
-                    return Ok(Some(Span::from_millis((calm_at - ended) / 1_000)));
+                if now >= calm_at + to_microseconds(QUIET) {
+                    let since: Micros = *calm_since.get_or_insert(calm_at);
+                    let unix = self.unix + Duration::from_micros(now);
+                    if !injector.observer().has_repair_under_way(unix) {
+                        return Ok(Some(Span::from_millis((since - ended) / 1_000)));
+                    }
                 }
             }
-            if now > give_up {
+            let for_repairs = calm_since.map_or(0, |_| to_microseconds(longest_repairs_wait()));
+            if now > give_up + for_repairs {
                 return Ok(None);
             }
             sleep(GLANCE).await;

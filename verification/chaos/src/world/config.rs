@@ -29,6 +29,8 @@ const RETIRE_WAIT: Duration = Duration::from_secs(300);
 const METRIC_ROUNDS: u32 = 3;
 /// Time limit of a repair command or a health check.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which a repair watches the health of its machine after a command.
+const WATCH: Duration = Duration::from_secs(4);
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// A request to the store times out after 2 s.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -45,6 +47,12 @@ pub(crate) const NAMESPACE: &str = "chaos";
 pub(crate) fn longest_calm_wait() -> Span {
     let all = SESSION_TTL + POLL * 3 + RESCHEDULE_AFTER + LONGEST_BACK_OFF;
     Span::from_millis(u64::try_from(all.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Maximum time of the repairs that are left when all else is calm: control plane nodes are repaired one after another,
+/// and each repair has two steps.
+pub(crate) fn longest_repairs_wait() -> Duration {
+    (COMMAND_TIMEOUT + WATCH + POLL) * 2 * CONTROL_PLANE
 }
 
 /// The promises that follow from these settings.
@@ -112,7 +120,7 @@ pub(super) fn template_text(own: &str, control: &str) -> String {
     let step = |drains: bool| {
         json!({
             "repair_command": command(helper::RESET), "need_drain": drains,
-            "command_timeout_seconds": COMMAND_TIMEOUT.as_secs(), "watch_seconds": 4,
+            "command_timeout_seconds": COMMAND_TIMEOUT.as_secs(), "watch_seconds": WATCH.as_secs(),
         })
     };
     let operation = |name: &str, steps: [Value; 2]| {

@@ -6,7 +6,7 @@ use madako_json::strict::tree::Number;
 use madako_json::strict::walk::Kind;
 use madako_json::strict::{Schema, Tree};
 
-use super::shape::find_field;
+use super::file_schema::find_field;
 
 /// Suffixes of Kubernetes' quantities, with their factors: a power of ten or of 1024.
 const SUFFIXES: [(&str, u32, u32); 16] = [

@@ -33,7 +33,7 @@ const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 struct Fleet {
     cluster: Cluster,
     options: KubernetesOptions,
-    status: KubernetesStatus,
+    status: KubernetesStatus<'static>,
     is_etcd_in_sync: bool,
     busy: BTreeSet<String>,
     settling: BTreeSet<String>,
@@ -82,23 +82,23 @@ impl Fleet {
         fleet
     }
 
-    fn running(&self, component: Component, node: &Node) -> ComponentStatus {
+    fn running(&self, component: Component, node: &Node) -> ComponentStatus<'static> {
         let file = Configuration::build_wanted(component, &self.options, node, None, Unknown::Drop);
         ComponentStatus {
-            container: ContainerStatus {
+            container: Cow::Owned(ContainerStatus {
                 running: true,
                 image: ImageName::Kubernetes.default_image().to_owned(),
                 builtin: builtin_parameters(component, &self.cluster, &self.options, node),
                 ..ContainerStatus::default()
-            },
-            file: Some(file.map(|file| file.to_yaml().unwrap())),
+            }),
+            file: Some(file.map(|file| Cow::Owned(file.to_yaml().unwrap()))),
             health: Some(Ok(())),
             leads: node.address == A && component.is_of_control_plane(),
             ..ComponentStatus::default()
         }
     }
 
-    fn of(&mut self, address: &str, component: Component) -> &mut ComponentStatus {
+    fn of(&mut self, address: &str, component: Component) -> &mut ComponentStatus<'static> {
         self.status.nodes.get_mut(address).unwrap().components.get_mut(&component).unwrap()
     }
 
@@ -106,7 +106,7 @@ impl Fleet {
     fn outdate(&mut self, component: Component) {
         for node in self.status.nodes.values_mut() {
             if let Some(state) = node.components.get_mut(&component) {
-                OLD.clone_into(&mut state.container.image);
+                OLD.clone_into(&mut state.container.to_mut().image);
             }
         }
     }
@@ -230,7 +230,7 @@ fn the_setting_decides_on_kubelets_of_another_minor_version() {
     assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.2", held], "its reboot brings the kubelet");
     // A kubelet that does not run starts with the wanted image, whatever the setting is.
     fleet.minor_upgrade = MinorUpgrade::OnReboot;
-    fleet.of(D, Component::Kubelet).container.running = false;
+    fleet.of(D, Component::Kubelet).container.to_mut().running = false;
     assert_eq!(fleet.rows(), ["kubelet-bootstrap: 10.0.0.4", "kubelet-restart: 10.0.0.2"]);
 }
 
@@ -323,7 +323,7 @@ fn an_argument_that_keeps_an_api_server_from_serving_reaches_no_other_one() {
     }
     let held = "held kube-apiserver-restart api-servers-unhealthy: 10.0.0.2 10.0.0.3";
     assert_eq!(fleet.rows(), [held]);
-    fleet.of(A, Component::ApiServer).container.running = false;
+    fleet.of(A, Component::ApiServer).container.to_mut().running = false;
     assert_eq!(fleet.rows(), ["kube-apiserver-restart: 10.0.0.1", held]);
     fleet.backing_off.insert(A.to_owned());
     assert_eq!(fleet.rows(), ["held kube-apiserver-restart backing-off: 10.0.0.1", held]);
@@ -405,7 +405,7 @@ fn a_wave_waits_for_the_present_one_and_for_the_operator() {
 fn a_dead_control_plane_node_keeps_an_image_but_no_argument_from_the_kubelets() {
     let mut fleet = Fleet::new(3, 0);
     fleet.status.nodes.get_mut(C).unwrap().reachable = false;
-    fleet.of(A, Component::Kubelet).container.extra.args.push("--v=2".to_owned());
+    fleet.of(A, Component::Kubelet).container.to_mut().extra.args.push("--v=2".to_owned());
     OLD.clone_into(&mut fleet.of(B, Component::Kubelet).container.image);
     let rows = fleet.rows();
     assert!(rows.contains(&"kubelet-restart: 10.0.0.1".to_owned()), "{rows:?}");
@@ -419,7 +419,7 @@ fn a_kubelet_without_a_node_object_restarts() {
     assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.2"]);
     for (seconds_ago, is_due) in [(5, false), (59, false), (61, true), (-5, true)] {
         let started = NOW - Duration::seconds(seconds_ago);
-        fleet.of(B, Component::Kubelet).container.started_at = Some(started);
+        fleet.of(B, Component::Kubelet).container.to_mut().started_at = Some(started);
         assert_eq!(!fleet.rows().is_empty(), is_due, "started {seconds_ago} s ago");
     }
     fleet.status.registered = None;
@@ -445,7 +445,7 @@ fn nodes_that_do_not_answer_back_off_or_have_a_foreign_container_are_held() {
     let mut fleet = Fleet::new(1, 3);
     fleet.outdate(Component::Kubelet);
     fleet.status.nodes.get_mut(B).unwrap().reachable = false;
-    fleet.of(C, Component::Kubelet).container.foreign = true;
+    fleet.of(C, Component::Kubelet).container.to_mut().foreign = true;
     fleet.backing_off.insert(A.to_owned());
     let rows = [
         "kubelet-restart: 10.0.0.4",
@@ -481,8 +481,8 @@ fn fleets() -> impl Strategy<Value = Fleet> {
                 it.health = healthy.map(|up| if up { Ok(()) } else { Err("silence".to_owned()) });
                 match change {
                     0 => OLD.clone_into(&mut it.container.image),
-                    1 => it.container.extra.args.push("--v=2".to_owned()),
-                    2 => it.container.running = false,
+                    1 => it.container.to_mut().extra.args.push("--v=2".to_owned()),
+                    2 => it.container.to_mut().running = false,
                     _ => {}
                 }
                 if !registered && component == Component::Kubelet {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use madako_json::input::{InputError, Problem};
+use madako_protocol::causes::root_cause;
 use reqwest::{Client, Method, Response, StatusCode, Url, header, redirect};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -184,10 +185,7 @@ impl ApiClient {
     }
 
     fn unreachable_error(&self, error: &reqwest::Error) -> Failure {
-        let mut cause: &dyn std::error::Error = error;
-        while let Some(source) = cause.source() {
-            cause = source;
-        }
+        let cause = root_cause(error);
         Failure::failed(format_args!(
             "the API at {} (from {}) does not answer: {cause}; is the address right, and does the service run?",
             self.url, self.origin

@@ -13,7 +13,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 pub(super) use self::sentences::describe_wait;
-use self::text::{Shape, format_text};
+use self::text::{TextLayout, format_text};
 use super::client::{Answer, ApiClient, Request};
 use super::given::GivenOptions;
 use super::{CommandScope, Settings};
@@ -113,13 +113,13 @@ pub(super) async fn run(
     match format {
         Format::Table => {
             let surface = Surface::for_output();
-            let shape = Shape {
+            let layout = TextLayout {
                 width: surface.width.unwrap_or(USUAL_WIDTH),
                 has_colours: surface.has_colours,
                 is_whole: given.is_flag_set("candidates"),
                 now: SystemClock.now(),
             };
-            print_text(&format_text(&place.name_of_resource(name), &read_view(&request, answer)?, shape))
+            print_text(&format_text(&place.name_of_resource(name), &read_view(&request, answer)?, layout))
         }
         format => show_value(format, &answer.body, |_: &Value| String::new()),
     }

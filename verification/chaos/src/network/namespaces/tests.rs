@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
-use crate::network::with_causes;
+use madako_protocol::causes::error_with_causes;
 
 /// Far more than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -109,7 +109,7 @@ async fn made() -> Option<Namespaces> {
     match Namespaces::create_and_test(&[CLIENT, SERVER]).await {
         Ok(made) => Some(made),
         Err(error) => {
-            let why = with_causes(&error);
+            let why = error_with_causes(&error);
             assert!(std::env::var_os("CI").is_none(), "CI must not do without namespaces: {why}");
             println!("skipped: {why}");
             None

@@ -66,7 +66,7 @@ fn files_that_programs_read_anew_are_replaced_node_by_node_and_wait_for_nothing(
     assert_eq!(rows(&fleet), ["10.0.0.2: pki/apiserver-etcd-client.crt", "held backing-off: 10.0.0.1"]);
     fleet.status.nodes.get_mut(B).unwrap().reachable = false;
     assert_eq!(rows(&fleet), ["10.0.0.3: pki/kubelet.crt", "held backing-off: 10.0.0.1"]);
-    fleet.of(C, Component::Kubelet).container.running = false;
+    fleet.of(C, Component::Kubelet).container.to_mut().running = false;
     assert_eq!(rows(&fleet), ["held backing-off: 10.0.0.1"], "its start issues the certificate");
 }
 
@@ -135,7 +135,7 @@ fn kubelets_restart_after_a_renewal_only_if_they_do_not_read_their_certificate_a
     let mut at = |minutes: i64, image: &str| {
         for node in [A, B] {
             let kubelet = fleet.of(node, Component::Kubelet);
-            kubelet.container.started_at = Some(issued + Duration::minutes(minutes));
+            kubelet.container.to_mut().started_at = Some(issued + Duration::minutes(minutes));
             image.clone_into(&mut kubelet.container.image);
         }
         let image = image.to_owned();

@@ -79,8 +79,8 @@ fn a_step_waits_for_each_api_server_that_is_not_known_to_be_good() {
     let waits = format!("waits for {B}");
     assert_eq!(step(|fleet| fleet.of(B, Component::ApiServer).health = Some(Err("x".to_owned()))), waits);
     assert_eq!(step(|fleet| fleet.of(B, Component::ApiServer).health = None), waits);
-    assert_eq!(step(|fleet| fleet.of(B, Component::ApiServer).container.running = false), waits);
-    assert_eq!(step(|fleet| fleet.of(B, Component::ApiServer).container.foreign = true), waits);
+    assert_eq!(step(|fleet| fleet.of(B, Component::ApiServer).container.to_mut().running = false), waits);
+    assert_eq!(step(|fleet| fleet.of(B, Component::ApiServer).container.to_mut().foreign = true), waits);
     assert_eq!(step(|fleet| fleet.status.nodes.get_mut(B).unwrap().reachable = false), waits);
     assert_eq!(step(|fleet| drop(fleet.status.nodes.remove(B))), waits);
     let settle = |fleet: &mut Fleet| {

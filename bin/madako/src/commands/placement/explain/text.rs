@@ -23,7 +23,7 @@ const GAP: usize = 2;
 
 /// The extent and the width of the output.
 #[derive(Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct TextLayout {
     pub(super) width: usize,
     pub(super) has_colours: bool,
     /// All metrics and obstacles of each candidate.
@@ -31,20 +31,20 @@ pub(super) struct Shape {
     pub(super) now: OffsetDateTime,
 }
 
-pub(super) fn format_text(application: &str, shown: &ExplanationView, shape: Shape) -> String {
+pub(super) fn format_text(application: &str, shown: &ExplanationView, layout: TextLayout) -> String {
     let mut text = String::new();
     let mut say =
-        |sentence: &str| push_wrapped(&mut text, "", &escape_unprintable(sentence), GAP, shape.width);
+        |sentence: &str| push_wrapped(&mut text, "", &escape_unprintable(sentence), GAP, layout.width);
     match (&shown.decision, &shown.leader) {
-        (Some(decision), _) => say(&format!("{application}: {}", describe_decision(decision, shape.now))),
+        (Some(decision), _) => say(&format!("{application}: {}", describe_decision(decision, layout.now))),
         (None, Some(host)) => {
             say(&format!("{application}: ask the leader on {host} for the present decision"))
         }
         (None, None) => say(&format!("{application}: no instance makes placement decisions now")),
     }
     if let Some(last) = &shown.last {
-        let age = format_age(shape.now - last.at);
-        say(&format!("last decision, {age} ago: {}", describe_decision(last, shape.now)));
+        let age = format_age(layout.now - last.at);
+        say(&format!("last decision, {age} ago: {}", describe_decision(last, layout.now)));
     }
     let best = shown.decision.as_ref().and_then(|decision| decision.best.as_ref());
     let best = best.map(|best| (best.target.namespace.as_deref(), best.target.name.as_str()));
@@ -60,22 +60,22 @@ pub(super) fn format_text(application: &str, shown: &ExplanationView, shape: Sha
                 .then_with(|| b.score.unwrap_or(f64::MIN).total_cmp(&a.score.unwrap_or(f64::MIN)))
         });
         text.push('\n');
-        match shape.is_whole {
-            true => candidates.iter().for_each(|candidate| push_whole(&mut text, candidate, shape)),
-            false => push_table(&mut text, heading, &candidates, shape),
+        match layout.is_whole {
+            true => candidates.iter().for_each(|candidate| push_whole(&mut text, candidate, layout)),
+            false => push_table(&mut text, heading, &candidates, layout),
         }
     }
-    if !shape.is_whole && !shown.clusters.is_empty() {
+    if !layout.is_whole && !shown.clusters.is_empty() {
         text.push_str("\n--all shows all metrics and all obstacles of each candidate.\n");
     }
-    text + &describe_remedies(&shown.clusters, shape.width)
+    text + &describe_remedies(&shown.clusters, layout.width)
 }
 
 /// A candidate with all that is known of it.
-fn push_whole(text: &mut String, candidate: &Candidate, shape: Shape) {
+fn push_whole(text: &mut String, candidate: &Candidate, layout: TextLayout) {
     let indent = " ".repeat(GAP);
     let mut say = |first: &str, words: &str| {
-        push_wrapped(text, first, &escape_unprintable(words), 2 * GAP, shape.width);
+        push_wrapped(text, first, &escape_unprintable(words), 2 * GAP, layout.width);
     };
     say("", &name(candidate));
     if candidate.score.is_some() || candidate.base.is_some() {
@@ -85,12 +85,12 @@ fn push_whole(text: &mut String, candidate: &Candidate, shape: Shape) {
     if let Some(dropped) = &candidate.dropped {
         say(&indent, &describe_dropped(dropped));
     }
-    candidate.metrics.iter().for_each(|it| say(&indent, &describe_metric(it, shape.now)));
+    candidate.metrics.iter().for_each(|it| say(&indent, &describe_metric(it, layout.now)));
 }
 
 /// The first candidate with its metrics, if it fits, and a line for each other one.
-fn push_table(text: &mut String, heading: &str, candidates: &[&Candidate], shape: Shape) {
-    let most = shape.width / NAME_SHARE;
+fn push_table(text: &mut String, heading: &str, candidates: &[&Candidate], layout: TextLayout) {
+    let most = layout.width / NAME_SHARE;
     let longest = candidates.iter().map(|it| name(it).chars().count()).max().unwrap_or(0);
     let names = longest.max(heading.len()).min(most);
     text.push_str(&format!("{heading:<names$}  {:>SCORE$}  METRICS OR WHY NOT\n", "SCORE"));
@@ -106,7 +106,7 @@ fn push_table(text: &mut String, heading: &str, candidates: &[&Candidate], shape
             None => candidate.metrics.iter().map(metric_in_short).collect::<Vec<_>>().join(", "),
         };
         text.push_str(
-            (first + &cut_to_width(&escape_unprintable(&words), shape.width.saturating_sub(begin)))
+            (first + &cut_to_width(&escape_unprintable(&words), layout.width.saturating_sub(begin)))
                 .trim_end(),
         );
         text.push('\n');
@@ -116,9 +116,9 @@ fn push_table(text: &mut String, heading: &str, candidates: &[&Candidate], shape
                 push_wrapped(
                     text,
                     &indent,
-                    &escape_unprintable(&describe_metric(it, shape.now)),
+                    &escape_unprintable(&describe_metric(it, layout.now)),
                     2 * GAP,
-                    shape.width,
+                    layout.width,
                 );
             }
         }
@@ -128,7 +128,7 @@ fn push_table(text: &mut String, heading: &str, candidates: &[&Candidate], shape
             _ => Tone::Plain,
         };
         let line = text.split_off(begin_of_line);
-        text.push_str(&tone.paint(line.trim_end(), shape.has_colours));
+        text.push_str(&tone.paint(line.trim_end(), layout.has_colours));
         text.push('\n');
     }
 }
@@ -213,7 +213,7 @@ mod tests {
 
     /// An hour after the range of the metric began.
     const NOW: OffsetDateTime = datetime!(1970-01-01 1:00 UTC);
-    const PLAIN: Shape = Shape { width: 80, has_colours: false, is_whole: false, now: NOW };
+    const PLAIN: TextLayout = TextLayout { width: 80, has_colours: false, is_whole: false, now: NOW };
 
     fn explanation() -> ExplanationView {
         let unmet = vec![
@@ -264,7 +264,7 @@ testing/none                -  it has no metrics, but other candidates have
 --all shows all metrics and all obstacles of each candidate.
 ";
         assert_eq!(text, expected);
-        let coloured = format_text("it", &explanation(), Shape { has_colours: true, ..PLAIN });
+        let coloured = format_text("it", &explanation(), TextLayout { has_colours: true, ..PLAIN });
         assert!(coloured.contains("\n\u{1b}[32mtesting/own (current) "), "{coloured:?}");
     }
 
@@ -280,7 +280,7 @@ testing/none                -  it has no metrics, but other candidates have
 
     #[test]
     fn everything_is_shown_on_request() {
-        let text = format_text("it", &explanation(), Shape { is_whole: true, ..PLAIN });
+        let text = format_text("it", &explanation(), TextLayout { is_whole: true, ..PLAIN });
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         for part in [
             "\ntesting/own (current)\n  score 0.524, without stickiness 0.500\n  heat 0.500 x 2 (5, 3 s old;",

@@ -1,4 +1,4 @@
-//! The shape of a configuration: names as Kubernetes writes them, and values that mean the same as their absence.
+//! The fields of configuration files: names as Kubernetes writes them, and values that mean the same as their absence.
 
 use madako_json::strict::tree::Number;
 use madako_json::strict::walk::Kind;
@@ -81,15 +81,15 @@ pub(super) const SCHEDULER_POINTERS: &[&str] = &[
     "tlsConfig",
 ];
 
-/// The shape of one kind of configuration.
+/// The fields of one kind of configuration file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct FileSchema {
     pub(super) schema: &'static Schema,
     pub(super) pointers: &'static [&'static str],
     pub(super) unknown: Unknown,
 }
 
-impl Shape {
+impl FileSchema {
     /// The same value with Kubernetes' names. Names match in any case, as in Go; of two spellings the later one in
     /// alphabetical order counts.
     pub(super) fn to_canonical(self, tree: &Tree) -> Tree {
@@ -146,15 +146,15 @@ impl Shape {
     }
 
     /// Leaves out fields that say nothing: absent ones, empty lists and maps, and zeros that mean the same as absence.
-    pub(super) fn tidy(self, tree: Tree) -> Tree {
-        self.tidy_object(tree, self.schema, "")
+    pub(super) fn without_defaults(self, tree: Tree) -> Tree {
+        self.object_without_defaults(tree, self.schema, "")
     }
 
-    fn tidy_object(self, tree: Tree, schema: &'static Schema, parent: &str) -> Tree {
+    fn object_without_defaults(self, tree: Tree, schema: &'static Schema, parent: &str) -> Tree {
         let Tree::Object(fields) = tree else { return Tree::Object(Vec::new()) };
         let kept = fields.into_iter().filter_map(|(name, value)| {
             let Some((_, kind)) = find_field(schema, &name) else { return Some((name, value)) };
-            let value = self.tidy_value(value, kind, &name);
+            let value = self.value_without_defaults(value, kind, &name);
             let is_pointer = || {
                 self.pointers.iter().any(|pointer| match pointer.split_once('.') {
                     None => *pointer == name,
@@ -168,11 +168,11 @@ impl Shape {
         Tree::Object(kept.collect())
     }
 
-    fn tidy_value(self, value: Tree, kind: &'static Kind, name: &str) -> Tree {
+    fn value_without_defaults(self, value: Tree, kind: &'static Kind, name: &str) -> Tree {
         match (kind, value) {
-            (Kind::Object(schema), value @ Tree::Object(_)) => self.tidy_object(value, schema, name),
+            (Kind::Object(schema), value @ Tree::Object(_)) => self.object_without_defaults(value, schema, name),
             (Kind::List(Kind::Object(schema)), Tree::List(items)) => {
-                Tree::List(items.into_iter().map(|item| self.tidy_object(item, schema, name)).collect())
+                Tree::List(items.into_iter().map(|item| self.object_without_defaults(item, schema, name)).collect())
             }
             (_, value) => value,
         }

@@ -1,0 +1,120 @@
+//! The parts of a Node object that the service reads. A Node object of a large cluster has 20 KiB, most of which are images and
+//! the owners of fields; these parts have 3 KiB.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::{ListableResource, Resource};
+use madako_domain::cluster::Taint;
+use madako_domain::kubernetes::KubeNode;
+use madako_domain::objects::NodeObject;
+use serde::Deserialize;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct NodeParts {
+    #[serde(default)]
+    pub(crate) metadata: Metadata,
+    spec: Option<Spec>,
+    status: Option<Status>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Metadata {
+    pub(crate) name: Option<String>,
+    pub(crate) resource_version: Option<String>,
+    pub(crate) labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    deletion_timestamp: Option<Time>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Spec {
+    taints: Option<Vec<core::Taint>>,
+    unschedulable: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    conditions: Option<Vec<Condition>>,
+    volumes_in_use: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Condition {
+    r#type: String,
+    status: String,
+}
+
+/// A list of nodes is read as a list of these parts.
+impl Resource for NodeParts {
+    const API_VERSION: &'static str = core::Node::API_VERSION;
+    const GROUP: &'static str = core::Node::GROUP;
+    const KIND: &'static str = core::Node::KIND;
+    const VERSION: &'static str = core::Node::VERSION;
+    const URL_PATH_SEGMENT: &'static str = core::Node::URL_PATH_SEGMENT;
+    type Scope = <core::Node as Resource>::Scope;
+}
+
+impl ListableResource for NodeParts {
+    const LIST_KIND: &'static str = core::Node::LIST_KIND;
+}
+
+impl NodeParts {
+    /// The status of the condition `Ready`; `None`: it is neither true nor false.
+    fn ready(&self) -> Option<bool> {
+        let conditions = self.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let ready = conditions?.iter().find(|condition| condition.r#type == "Ready")?;
+        match ready.status.as_str() {
+            "True" => Some(true),
+            "False" => Some(false),
+            _ => None,
+        }
+    }
+
+    fn taints(&self) -> Vec<Taint> {
+        let taints = self.spec.as_ref().and_then(|spec| spec.taints.as_deref());
+        taints.unwrap_or_default().iter().map(convert_taint).collect()
+    }
+
+    /// A node; the error names the missing field.
+    pub(crate) fn to_node(&self) -> Result<KubeNode, &'static str> {
+        let name = self.metadata.name.clone().filter(|name| !name.is_empty());
+        let status = self.status.as_ref();
+        Ok(KubeNode {
+            name: name.ok_or("a node without a name")?,
+            unschedulable: self.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false),
+            annotations: self.metadata.annotations.clone().unwrap_or_default(),
+            taints: self.taints(),
+            ready: self.ready(),
+            volumes_in_use: status.and_then(|status| status.volumes_in_use.clone()).unwrap_or_default(),
+        })
+    }
+
+    /// A Node object with the parts that the service keeps; the error names the missing field.
+    pub(crate) fn to_object(&self) -> Result<NodeObject, &'static str> {
+        let metadata = &self.metadata;
+        let version = metadata.resource_version.clone();
+        Ok(NodeObject {
+            name: metadata.name.clone().ok_or("a node has no metadata.name")?,
+            resource_version: version.ok_or("a node has no metadata.resourceVersion")?,
+            labels: metadata.labels.clone().unwrap_or_default(),
+            annotations: metadata.annotations.clone().unwrap_or_default(),
+            taints: self.taints(),
+            is_ready: self.ready() == Some(true),
+            is_deleted: metadata.deletion_timestamp.is_some(),
+        })
+    }
+}
+
+fn convert_taint(taint: &core::Taint) -> Taint {
+    Taint {
+        key: taint.key.clone(),
+        value: taint.value.clone().unwrap_or_default(),
+        effect: taint.effect.clone(),
+        time_added: taint.time_added.as_ref().map(|Time(at)| at.to_string()),
+        ..Taint::default()
+    }
+}
