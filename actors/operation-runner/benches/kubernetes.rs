@@ -214,6 +214,7 @@ fn decide_on<T>(
             options: Ok(options),
             busy: &nothing,
             settling: &nothing,
+            ending: &BTreeSet::new(),
             rollout: Ok(None),
             reboots: &reboots,
             rotation: Ok(None),

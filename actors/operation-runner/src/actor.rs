@@ -56,6 +56,7 @@ use self::wave_watch::WaveWatch;
 use self::workflow::Announced;
 use crate::backing_off::BackingOff;
 use crate::decide::Decision;
+use crate::early_ends::EarlyEnds;
 use crate::input::{Images, KubernetesMode, Settings};
 use crate::kubernetes::objects::apply::ReadResources;
 use crate::kubernetes::objects::failures::ObjectFailures;
@@ -154,6 +155,7 @@ pub struct RunnerState {
     runner: EffectRunner<RunnerMessage, OperationEnd>,
     executor: Executor,
     backing_off: BackingOff,
+    early_ends: EarlyEnds,
     /// Number of the newest collection.
     collection: u64,
     collecting: Option<(Instant, Task)>,
@@ -195,6 +197,8 @@ pub struct RunnerState {
     drains: Option<RepairChange>,
     /// Times since which API servers answer to each health check, by address: those that passed the gate after their start.
     serving_since: BTreeMap<String, Instant>,
+    /// Times of the starts of API servers that have not passed the gate since, by address.
+    started_servers: BTreeMap<String, Instant>,
     /// Held operations of the last event.
     held: Vec<String>,
     /// Reasons for which operations wait.
@@ -249,6 +253,7 @@ impl Actor for Runner {
             effects: Workflow::default(),
             executor,
             backing_off: BackingOff::default(),
+            early_ends: EarlyEnds::default(),
             collection: 0,
             collecting: None,
             collection_began: Instant::now(),
@@ -272,6 +277,7 @@ impl Actor for Runner {
             rollout: None,
             drains: None,
             serving_since: BTreeMap::new(),
+            started_servers: BTreeMap::new(),
             held: Vec::new(),
             held_since: FirstSeenTimes::default(),
             unreachable_since: FirstSeenTimes::default(),
@@ -460,7 +466,8 @@ impl RunnerState {
         let now = Instant::now();
         let pauses = self.backing_off.remaining_pauses(now).map(|(_, until)| until - now);
         let watched = self.watch.pause(now).map(|pause| pause.max(LEAST_WAVE_PAUSE));
-        let pause = pauses.chain(self.next_object_pause()).chain(watched).min();
+        let ends = self.early_ends.remaining_pauses(now).map(|(_, until)| until - now);
+        let pause = pauses.chain(ends).chain(self.next_object_pause()).chain(watched).min();
         self.wake = pause.map(|pause| send_later(self.myself.clone(), pause, RunnerMessage::Tick));
     }
 

@@ -2,6 +2,7 @@
 //! without a node of the cluster as its cause is left out itself, by its name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use madako_protocol::permit::Moment;
 
@@ -23,8 +24,7 @@ impl BackingOff {
     pub(crate) fn record_failure<'n>(&mut self, nodes: impl IntoIterator<Item = &'n String>, now: Moment) {
         for node in nodes {
             let count = self.0.get(node).map_or(0, |failure| failure.count);
-            let pause = BACK_OFF_FIRST.saturating_mul(1 << count.min(16)).min(BACK_OFF_MOST);
-            self.0.insert(node.clone(), Failure { count: count + 1, until: now + pause });
+            self.0.insert(node.clone(), Failure { count: count + 1, until: now + pause_after(count) });
         }
     }
 
@@ -51,6 +51,11 @@ impl BackingOff {
     }
 }
 
+/// The pause after a failure that so many others precede.
+pub(crate) fn pause_after(failures: u32) -> Duration {
+    BACK_OFF_FIRST.saturating_mul(1 << failures.min(16)).min(BACK_OFF_MOST)
+}
+
 /// The nodes that caused a failure, of which the command knows those on which it failed. If it knows none, its targets
 /// are the cause where it waits for a member that the operation has started on them, and in a bootstrap, which needs all
 /// of them.
@@ -69,8 +74,6 @@ pub(crate) fn nodes_at_fault<'o>(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::operation::{single_command_operation, start};
 

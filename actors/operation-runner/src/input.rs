@@ -16,6 +16,7 @@ use madako_domain::restore::RestoreRequest;
 use madako_domain::rollout::Rollout;
 use time::OffsetDateTime;
 
+use crate::early_ends::ComponentOnNode;
 use crate::images::UnclearImages;
 use crate::kubernetes::minor_upgrade::MinorUpgrade;
 use crate::kubernetes::objects::apply::{FailedApply, ReadResources};
@@ -135,6 +136,8 @@ pub struct KubernetesPart<'a> {
     pub busy: &'a BTreeSet<String>,
     /// Addresses of nodes whose API server is not known to be healthy for a while.
     pub settling: &'a BTreeSet<String>,
+    /// Components whose next start waits, because they ended soon after each start.
+    pub ending: &'a BTreeSet<ComponentOnNode>,
     /// The roll of kubelets and proxies, or the reason why it cannot be read; `None`: the first wave is to come.
     pub rollout: Result<Option<&'a Rollout>, &'a str>,
     /// The entries of the reboot queue, and the drains for upgrades.

@@ -36,6 +36,7 @@ mod certificates;
 pub mod command;
 mod decide;
 pub mod difference;
+mod early_ends;
 pub mod held;
 pub mod images;
 mod input;

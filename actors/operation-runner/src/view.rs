@@ -2,7 +2,6 @@
 //! etcd.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use madako_domain::containers::{Container, ServiceParams};
@@ -76,7 +75,8 @@ pub(crate) struct View<'a> {
     pub(crate) control_plane: Vec<String>,
     /// The members in the order of their addresses; none if etcd does not answer.
     pub(crate) members: Vec<MemberView<'a>>,
-    kubernetes: OnceCell<KubernetesStatus<'a>>,
+    /// The state of Kubernetes' containers, which several rows use; empty if Kubernetes is left to CKE.
+    pub(crate) kubernetes: KubernetesStatus<'a>,
 }
 
 impl<'a> View<'a> {
@@ -98,13 +98,8 @@ impl<'a> View<'a> {
             input,
             nodes,
             members,
-            kubernetes: OnceCell::new(),
+            kubernetes: input.kubernetes.map(|_| status(input)).unwrap_or_default(),
         }
-    }
-
-    /// The state of Kubernetes' containers, which several rows use.
-    pub(crate) fn kubernetes_status(&self) -> &KubernetesStatus<'a> {
-        self.kubernetes.get_or_init(|| status(self.input))
     }
 
     pub(crate) fn control_plane_nodes(&self) -> impl Iterator<Item = &NodeView<'a>> {

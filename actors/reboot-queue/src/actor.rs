@@ -248,6 +248,9 @@ impl RebootState {
             unreachable: found.as_ref().map(|found| found.unreachable.clone()).unwrap_or_default(),
             etcd: self.answers.fault(self.given.operations.is_some(), found.as_deref(), self.given.interval),
             api: self.answers.api_gaps(found.as_deref()),
+            // Nothing is known before the first collection of a leader.
+            leaves_kubelets: self.given.operations.is_none()
+                || found.as_ref().is_some_and(|found| !found.updates_kubelets),
             operation_due: found.as_ref().is_none_or(|found| found.is_due),
             host: self.given.host.is_some(),
             kubernetes: self.given.kubernetes.is_some(),

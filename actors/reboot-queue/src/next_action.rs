@@ -34,6 +34,8 @@ pub enum Removal {
     /// The node left the cluster.
     Left,
     Booted,
+    /// No operation updates the kubelet of a node that is drained for this.
+    NoUpdate,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,6 +180,9 @@ impl fmt::Display for Action {
         match self {
             Self::Remove(Removal::Cancelled) => f.write_str("the cancelled entry is removed"),
             Self::Remove(Removal::Left) => f.write_str("the entry is removed: the node left the cluster"),
+            Self::Remove(Removal::NoUpdate) => {
+                f.write_str("the entry is removed: operations do not update the kubelet at present")
+            }
             Self::Remove(Removal::Booted) => f.write_str("the entry is removed: the node has booted"),
             Self::Drain => f.write_str("the node is drained"),
             Self::BackOff(why) => write!(f, "the drain is aborted, and tried again later: {why}"),

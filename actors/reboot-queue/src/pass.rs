@@ -72,6 +72,8 @@ pub struct Live {
     pub api: BTreeMap<String, String>,
     /// An operation on nodes is due or runs.
     pub operation_due: bool,
+    /// Operations leave the kubelets of drained nodes as they are.
+    pub leaves_kubelets: bool,
     /// This instance runs commands.
     pub host: bool,
     pub kubernetes: bool,
@@ -174,6 +176,8 @@ impl<'a> View<'a> {
             Some(Removal::Cancelled)
         } else if !self.nodes.contains_key(&*entry.node) {
             Some(Removal::Left)
+        } else if entry.is_upgrade() && self.live.leaves_kubelets {
+            Some(Removal::NoUpdate)
         } else if entry.status == RebootStatus::Rebooting && self.live.booted.contains(&index) {
             Some(Removal::Booted)
         } else {

@@ -108,6 +108,7 @@ impl<'a> Transition<'a> {
         let (what, info) = match removal {
             Removal::Cancelled => (CANCEL, ""),
             Removal::Left => (DEQUEUE, LEFT),
+            Removal::NoUpdate => (CANCEL, "operations do not update the kubelet at present"),
             Removal::Booted => (DEQUEUE, "the node has booted"),
         };
         let writes = vec![

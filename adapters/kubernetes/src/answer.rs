@@ -44,6 +44,15 @@ fn error_from_status(what: &str, status: &Status) -> KubernetesError {
     }
 }
 
+/// True if another API server may answer better: this one does not answer, has too much to do, or does not reach etcd.
+pub(crate) fn is_of_server(error: &KubernetesError) -> bool {
+    match error {
+        KubernetesError::Unavailable { .. } | KubernetesError::Malformed { .. } => true,
+        KubernetesError::Refused { status, .. } => matches!(status, 429 | 500 | 503 | 504),
+        _ => false,
+    }
+}
+
 /// The error of a watch that did not begin. Its status tells all that counts.
 pub(crate) fn refused_stream(what: &str, status: u16) -> KubernetesError {
     KubernetesError::Refused { what: what.to_owned(), status, why: "the watch did not begin".to_owned() }

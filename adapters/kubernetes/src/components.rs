@@ -156,7 +156,8 @@ impl NodeComponents {
         self.open_session(what).await?.connect_server(what, address)
     }
 
-    /// Asks API servers one after the other until one answers. A refusal is an answer.
+    /// Asks API servers one after the other until one answers. A refusal is an answer, unless the server refuses for a state of its
+    /// own.
     async fn ask_any_server<R, F>(
         &self,
         what: &str,
@@ -170,9 +171,7 @@ impl NodeComponents {
         let mut failed = unusable_answer(what, "no API server is known");
         for address in servers {
             match ask(session.connect_server(what, address)?).await {
-                Err(error @ (KubernetesError::Unavailable { .. } | KubernetesError::Malformed { .. })) => {
-                    failed = error;
-                }
+                Err(error) if answer::is_of_server(&error) => failed = error,
                 answered => return answered,
             }
         }

@@ -2,7 +2,7 @@
 //! kubeconfig.
 //!
 //! Each request goes to the API server that answered last. While one does not answer, the next one is asked, in the order of the
-//! stored cluster. A refusal is an answer. All writes of the port are idempotent, so that a write whose answer was lost may
+//! stored cluster. A refusal is an answer, unless the server refuses for a state of its own. All writes of the port are idempotent, so that a write whose answer was lost may
 //! happen twice.
 
 use std::collections::BTreeSet;
@@ -70,9 +70,7 @@ impl ControlPlane {
         for address in self.servers(what).await? {
             let server = self.components.connect_server(what, &address).await?.with_limits(Limits::default());
             match ask(server).await {
-                Err(error @ (KubernetesError::Unavailable { .. } | KubernetesError::Malformed { .. })) => {
-                    failed = error;
-                }
+                Err(error) if answer::is_of_server(&error) => failed = error,
                 answered => {
                     *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
                     return answered;

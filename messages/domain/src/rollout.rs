@@ -1,5 +1,5 @@
-//! The roll of kubelets and proxies to another image or other arguments, in waves (`madako/kubernetes/rollout`). The next
-//! leader goes on with it.
+//! The roll of components to another image or other arguments (`madako/kubernetes/rollout`): the waves of kubelets and proxies, and
+//! the API servers that failed. The next leader goes on with it.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +30,10 @@ pub struct Rollout {
     /// The load of an API server for which the next wave is smaller than the one before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowed: Option<String>,
+    /// API servers that did not pass their health checks in time after a start, with the reason. No healthy one restarts until
+    /// each of them has passed the checks after another start, or an operator resumes the roll.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed_servers: BTreeMap<String, String>,
 }
 
 /// The end of the watch over a node of a wave.
@@ -112,6 +116,7 @@ impl Rollout {
             self.wave = 1;
         }
         self.failed.clear();
+        self.failed_servers.clear();
         (self.halted, self.paused) = (false, false);
     }
 }
@@ -177,6 +182,8 @@ mod tests {
         rollout.end_watches(&ends(&[("c", failed)]), 3, 10, None);
         assert!(rollout.halted);
         assert!(!rollout.for_image("k:2").halted, "another image begins anew");
+        rollout.failed_servers.insert("s".to_owned(), "x".to_owned());
+        assert!(rollout.for_image("k:2").failed_servers.is_empty());
         rollout.paused = true;
         assert!(rollout.for_image("k:2").paused && rollout.for_image("k:1") == rollout);
         rollout.resume();

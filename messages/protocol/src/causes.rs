@@ -4,7 +4,7 @@ use std::error::Error;
 
 /// An error and its causes, from the outermost to the innermost.
 pub fn error_chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error| error.source())
+    std::iter::successors(Some(error), |&error| error.source())
 }
 
 /// The innermost cause of an error; the error itself if it has no cause.

@@ -11,6 +11,8 @@ use tokio::time::Instant;
 pub struct OperationsState {
     /// An operation is due or runs: it goes before the next repair command.
     pub is_due: bool,
+    /// Operations give kubelets another minor version after the drain of their nodes.
+    pub updates_kubelets: bool,
     /// etcd has data on a node, so that I2 applies.
     pub has_data: bool,
     /// Addresses of the nodes whose state could not be read at the last collection.

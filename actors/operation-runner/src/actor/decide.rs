@@ -8,7 +8,7 @@ use madako_domain::component::Component;
 use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::keys;
 use madako_domain::node_status::{EtcdVersion, KubernetesAnswers};
-use madako_domain::rollout::Rollout;
+use madako_domain::rollout::{Rollout, WatchEnd};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::Collected;
 use time::OffsetDateTime;
@@ -18,12 +18,13 @@ use super::collect::fleet_status;
 use super::objects::with_failures;
 use super::wave_watch::WaveWatch;
 use super::{Inputs, RunnerState, madako_operations_decide_seconds};
+use crate::early_ends::ComponentOnNode;
 use crate::images::with_images;
 use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore};
 use crate::kubernetes::minor_upgrade::{emptied_nodes, request_drains};
 use crate::kubernetes::rollout::{is_rolled_out, watched_state};
 use crate::kubernetes::row;
-use crate::limits::API_SETTLED;
+use crate::limits::{API_SETTLED, GATE_DEADLINE};
 use crate::stories::{StoryContext, describe_nodes};
 
 /// The roll of kubelets and proxies. An unreadable key is not an absent key.
@@ -67,6 +68,7 @@ impl RunnerState {
         let busy = inputs.state.repair.machines_under_way().map(str::to_owned).collect();
         let leaving = inputs.state.repair.leaving_machines().map(str::to_owned).collect();
         let settling = self.settling_nodes(cluster, collected);
+        let ending = self.note_early_ends(inputs, collected);
         let is_removal_agreed = self.note_surplus(cluster, collected);
         let input = Input {
             cluster,
@@ -86,6 +88,7 @@ impl RunnerState {
                 options: read.as_ref().as_ref().map(|options| &**options).map_err(String::as_str),
                 busy: &busy,
                 settling: &settling,
+                ending: &ending,
                 rollout: read_rollout(&inputs.state),
                 reboots: &inputs.state.repair.reboots,
                 rotation: read_rotation(&inputs.state),
@@ -104,6 +107,8 @@ impl RunnerState {
             // Without a roll, nothing wakes the actor for it.
             self.watch = WaveWatch::default();
         }
+        let waves = self.rollout.take();
+        self.rollout = self.watch_servers(&input, collected, waves);
         let decision = self.decide_on_objects(input, collected);
         let input = with_failures(input, self.objects.failed());
         self.drains = request_drains(&input, &decision.held, &inputs.state);
@@ -146,6 +151,8 @@ impl RunnerState {
         });
         let states = watched.collect();
         let ends = self.watch.note(&rollout, &states, Instant::now());
+        let failed = ends.iter().filter(|(_, end)| matches!(end, WatchEnd::Failed(_)));
+        self.backing_off.record_failure(failed.map(|(node, _)| node), Instant::now());
         let most = self.given.settings.max_concurrent_updates;
         let load = self.load.reason(Instant::now());
         rollout.end_watches(&ends, most, input.cluster.nodes.len(), load.as_deref());
@@ -155,6 +162,52 @@ impl RunnerState {
             (rollout.wave, rollout.slowed) = (1, None);
         }
         Some(rollout)
+    }
+
+    /// Adds to the roll the API servers that did not pass the gate in time after their start, and removes those that passed it
+    /// after a later one.
+    fn watch_servers(
+        &mut self,
+        input: &Input<'_>,
+        collected: &Collected,
+        waves: Option<Rollout>,
+    ) -> Option<Rollout> {
+        let part = input.kubernetes.filter(|_| input.settings.kubernetes == KubernetesMode::Act)?;
+        let (stored, image) = (part.rollout.ok()?, &input.settings.images.kubernetes);
+        let before = waves.or_else(|| stored.map(|stored| stored.for_image(image)));
+        let mut after = before.clone().unwrap_or_else(|| Rollout::new(image));
+        let is_server = |address: &String| input.cluster.control_plane().any(|node| node.address == *address);
+        let health = collected.kubernetes.as_ref().map(|answers| &answers.health);
+        let fault = |address: &String| {
+            let of_node = health.and_then(|health| health.get(address)?.get(&Component::ApiServer));
+            let why = of_node.and_then(|checked| checked.as_ref().err());
+            why.cloned().unwrap_or_else(|| "it does not run, or its node does not answer".to_owned())
+        };
+        let serving = &self.serving_since;
+        self.started_servers.retain(|address, since| {
+            let (passed, is_late) = (serving.contains_key(address), since.elapsed() >= GATE_DEADLINE);
+            if passed {
+                after.failed_servers.remove(address);
+            } else if is_late {
+                after.failed_servers.insert(address.clone(), fault(address));
+            }
+            !passed && !is_late && is_server(address)
+        });
+        after.failed_servers.retain(|address, _| is_server(address));
+        (before.is_some() || !after.failed_servers.is_empty()).then_some(after)
+    }
+
+    /// The components whose next start waits.
+    fn note_early_ends(&mut self, inputs: &Inputs, collected: &Collected) -> BTreeSet<ComponentOnNode> {
+        let now = Instant::now();
+        let revision = inputs.state.cluster.as_ref().map_or(0, |cluster| cluster.revision);
+        self.early_ends.note_wanted(revision, &self.executor.images.kubernetes);
+        let runs = |address: &str, component: Component| {
+            let node = collected.nodes.get(address).filter(|node| node.reachable);
+            node.map(|node| node.runs(component))
+        };
+        self.early_ends.note_states(runs, now);
+        self.early_ends.pausing(now)
     }
 
     /// Nodes whose API server is not known to be healthy for [`API_SETTLED`].

@@ -13,9 +13,10 @@ use madako_protocol::event::Event;
 use madako_protocol::operations::OperationsState;
 use tokio::time::Instant;
 
-use super::{Inputs, RunnerState};
+use super::{Inputs, ReadOptions, RunnerState};
 use crate::certificates;
 use crate::held::Reason;
+use crate::input::{KubernetesMode, Settings};
 use crate::kubernetes::certificates::{unreadable_certificates, validities_in_use};
 use crate::page::{HeldPage, Mode, NodePage, OpsPage, RunningCommandPage};
 
@@ -24,6 +25,12 @@ fn unreachable_nodes(inputs: &Inputs, collected: &Collected) -> BTreeSet<String>
     let is_reachable = |address: &str| collected.nodes.get(address).is_some_and(|node| node.reachable);
     let nodes = inputs.cluster.nodes.iter().map(|node| &node.address);
     nodes.filter(|address| !is_reachable(address)).cloned().collect()
+}
+
+/// True if operations give kubelets another minor version.
+fn updates_kubelets(settings: &Settings, inputs: &Inputs) -> bool {
+    let is_usable = |read: &ReadOptions| read.as_ref().is_ok();
+    settings.kubernetes == KubernetesMode::Act && inputs.kubernetes.as_ref().is_some_and(is_usable)
 }
 
 /// The health of the configured API servers at the last collection; empty if they were not asked.
@@ -53,6 +60,7 @@ impl RunnerState {
         if let Some((_, collected)) = &self.collected {
             self.find(OperationsState {
                 is_due,
+                updates_kubelets: acts && updates_kubelets(&self.given.settings, inputs),
                 has_data: collected.asked_etcd,
                 unreachable: unreachable_nodes(inputs, collected),
                 etcd: collected.etcd.clone().map(Arc::new),
@@ -124,6 +132,7 @@ impl RunnerState {
         let unreachable = BTreeSet::new();
         self.find(OperationsState {
             is_due: false,
+            updates_kubelets: false,
             has_data: true,
             unreachable,
             etcd: None,

@@ -25,6 +25,7 @@ use super::{
 };
 use crate::backing_off;
 use crate::command::Command;
+use crate::kubernetes::command::KubernetesCommand;
 use crate::kubernetes::minor_upgrade::emptied_nodes;
 use crate::kubernetes::operation::KubernetesOperationName;
 use crate::kubernetes::versions::{PresentImages, present_images};
@@ -196,6 +197,7 @@ impl RunnerState {
         let (what, failed) = match failure {
             None if goes_on => (format!("{command} succeeded"), false),
             None => {
+                self.note_starts(&step.operation);
                 self.backing_off.clear_failures(step.operation.targets.iter().chain([&operation.to_owned()]));
                 madako_operations_total(operation, "completed").increment(1);
                 (format!("{command} succeeded, and the operation is complete"), false)
@@ -213,6 +215,25 @@ impl RunnerState {
             }
         };
         self.given.events.emit(Event::Operation { id: step.record, operation, what, failed });
+    }
+
+    /// Notes the starts of an operation, whose components may end soon or not become healthy.
+    fn note_starts(&mut self, operation: &Operation) {
+        let (now, Some(component)) = (Instant::now(), operation.started_component()) else { return };
+        self.early_ends.note_starts(component, &operation.targets, now);
+        if component == Component::ApiServer {
+            let stops = |command: &Command| {
+                matches!(command, Command::Kubernetes(KubernetesCommand::StopContainer(_)))
+            };
+            let is_restart = operation.commands.iter().any(stops);
+            for server in &operation.targets {
+                let since = self.started_servers.entry(server.clone()).or_insert(now);
+                // The time of a server that ends after each start counts from its restart.
+                if is_restart {
+                    *since = now;
+                }
+            }
+        }
     }
 
     /// The nodes of the cluster among those on which a command failed. Without one, the operation itself is left out.

@@ -7,7 +7,11 @@
 //! - Of the API servers that are not healthy, one with other arguments than the wanted ones restarts only while none with the
 //!   wanted ones is among them: a bad argument costs one API server.
 //! - A controller manager or scheduler starts only while an API server is healthy.
-//! - No kubelet or proxy starts with another image than the one that every running API server has.
+//! - No kubelet or proxy restarts with another image than the one that every running API server has, and none starts at another
+//!   minor version than theirs.
+//! - While an API server has not passed its health checks within five minutes of a start, no healthy one restarts until it passes
+//!   them after another start, or an operator resumes the roll.
+//! - A component that ended soon after its last start waits before the next one, alone.
 //! - A kubelet gets another minor version only on a node that is drained, or by `kubernetes.minor_upgrade` in place.
 //! - A wave of restarts begins only after the nodes of the wave before it were good for a while.
 //! - While the roll of kubelets and proxies is paused or halted, no API server restarts for the encryption keys alone.
@@ -29,6 +33,7 @@ use super::minor_upgrade::{self, MinorUpgrade};
 use super::operation::KubernetesOperationName as Name;
 use super::outdated::{ComponentComparison, Wanted};
 use super::status::{ComponentStatus, KubernetesStatus};
+use crate::early_ends::ComponentOnNode;
 use crate::limits::REGISTERED;
 use crate::outdated::Outdated;
 use madako_domain::component::Component;
@@ -45,6 +50,8 @@ pub struct KubernetesInput<'a> {
     pub busy: &'a BTreeSet<String>,
     /// Addresses of nodes whose API server is not known to be healthy for [`API_SETTLED`](crate::limits::API_SETTLED).
     pub settling: &'a BTreeSet<String>,
+    /// Components whose next start waits, because they ended soon after each start.
+    pub ending: &'a BTreeSet<ComponentOnNode>,
     /// Addresses of nodes whose last command failed a short time ago.
     pub backing_off: &'a BTreeSet<String>,
     /// Nodes on which one operation starts a component.
@@ -124,6 +131,7 @@ impl<'a> Pass<'a> {
     ) -> NodesByState<'a> {
         let mut sorted = NodesByState::default();
         let (mut unreachable, mut backs_off, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ends_early = Vec::new();
         let mut forbidden: BTreeMap<SkewRule, (Skew, Vec<String>)> = BTreeMap::new();
         for node in self.nodes_with_component(component) {
             let address = node.address.clone();
@@ -162,6 +170,9 @@ impl<'a> Pass<'a> {
             match due {
                 None => sorted.current.push(node),
                 Some(_) if self.input.backing_off.contains(&address) => backs_off.push(address),
+                Some(None) if self.input.ending.contains(&(address.clone(), component)) => {
+                    ends_early.push(address);
+                }
                 Some(None) => sorted.stopped.push(node),
                 Some(Some(why)) => sorted.outdated.push((node, why)),
             }
@@ -169,6 +180,7 @@ impl<'a> Pass<'a> {
         self.hold(start, Reason::Unreachable, unreachable);
         self.hold(start, Reason::ForeignContainer, foreign);
         self.hold(restart, Reason::BackingOff, backs_off);
+        self.hold(start, Reason::EndsAfterStart, ends_early);
         for (rule, (skew, nodes)) in forbidden {
             // While API servers are updated, their number is the shorter reason.
             let older = self.older_api_servers().filter(|_| rule == SkewRule::NewerThanApiServer);
@@ -255,7 +267,11 @@ impl<'a> Pass<'a> {
             self.restart(name, outdated, false);
             return;
         }
-        let first = outdated.remove(0);
+        let mut failed = failed_servers(self.input);
+        // The next restart of a failed one may end its failure.
+        let place = outdated.iter().position(|(node, _)| failed.contains(&node.address));
+        let first = outdated.remove(place.unwrap_or_default());
+        failed.retain(|address| *address != first.0.address);
         let others: Vec<String> =
             unhealthy.into_iter().filter(|address| *address != first.0.address).collect();
         let among = |some: &BTreeSet<String>| -> Vec<String> {
@@ -267,6 +283,8 @@ impl<'a> Pass<'a> {
         settling.retain(|address| *address != first.0.address);
         let reason = if !others.is_empty() {
             Some(Reason::ApiServersUnhealthy { nodes: others })
+        } else if !failed.is_empty() {
+            Some(Reason::ApiServersFailed { nodes: failed })
         } else if !self.input.is_etcd_in_sync {
             Some(Reason::EtcdNotInSync)
         } else if !busy.is_empty() {
@@ -382,6 +400,16 @@ impl<'a> Pass<'a> {
         (!nodes.is_empty()).then_some(Reason::ApiServersFirst { nodes })
     }
 
+    /// True if the wanted version is of the minor version of each API server.
+    fn has_minor_version_of_servers(&self) -> bool {
+        let status = self.input.status;
+        let is_same = |node: &Node| {
+            let running = status.versions.version_on(Component::ApiServer, &node.address);
+            running.zip(status.wanted_version.as_ref()).is_some_and(|(one, other)| one.is_same_minor(other))
+        };
+        self.nodes_with_component(Component::ApiServer).all(is_same)
+    }
+
     fn decide_kubelets(&mut self) {
         let (start, restart) = (Name::KubeletBootstrap, Name::KubeletRestart);
         let NodesByState { stopped, outdated, current } =
@@ -397,6 +425,10 @@ impl<'a> Pass<'a> {
         let backs_off = |node: &&Node| self.input.backing_off.contains(&node.address);
         let (resting, lost): (Vec<&Node>, Vec<&Node>) = lost.into_iter().partition(backs_off);
         self.hold(restart, Reason::BackingOff, node_addresses(&resting));
+        // A kubelet that did not register after its restart takes no wave from the others.
+        let has_failed = |node: &&Node| !outdated.is_empty() && self.has_failed_in_roll(node);
+        let (failed, lost): (Vec<&Node>, Vec<&Node>) = lost.into_iter().partition(has_failed);
+        self.hold(restart, Reason::Wave, node_addresses(&failed));
         match self.older_api_servers() {
             Some(reason) => self.hold(restart, reason, node_addresses(&lost)),
             None => self.add_wave(restart, lost.into_iter().map(|node| (node, Vec::new())).collect()),
@@ -413,6 +445,11 @@ impl<'a> Pass<'a> {
         let outdated =
             if self.is_roll_open() { self.hold_minor_upgrades(restart, outdated) } else { outdated };
         self.add_restarts_in_waves(restart, outdated);
+    }
+
+    fn has_failed_in_roll(&self, node: &Node) -> bool {
+        let rollout = self.input.rollout.ok().flatten();
+        rollout.is_some_and(|rollout| rollout.failed.contains_key(&node.address))
     }
 
     /// True if nothing but the present wave holds kubelets of another image: else, no node is drained for them yet.
@@ -486,8 +523,9 @@ impl<'a> Pass<'a> {
         self.add_restarts_in_waves(restart, outdated);
     }
 
+    /// Starts components. Those of another minor version than that of each API server wait for all API servers.
     fn add_starts(&mut self, name: Name, mut nodes: Vec<&Node>) {
-        if let Some(reason) = self.older_api_servers() {
+        if let Some(reason) = self.older_api_servers().filter(|_| !self.has_minor_version_of_servers()) {
             self.hold(name, reason, node_addresses(&nodes));
             return;
         }
@@ -547,6 +585,12 @@ fn roll_obstacle(input: &KubernetesInput<'_>) -> Option<Reason> {
         }
         _ => None,
     }
+}
+
+/// Addresses of the API servers that failed after a start with the wanted image.
+fn failed_servers(input: &KubernetesInput<'_>) -> Vec<String> {
+    let rollout = input.rollout.ok().flatten().filter(|rollout| rollout.image == input.wanted.image);
+    rollout.map(|rollout| rollout.failed_servers.keys().cloned().collect()).unwrap_or_default()
 }
 
 /// The reason for which a rotation of the encryption key stands still: an operator or failed nodes halt the roll of kubelets and

@@ -24,6 +24,8 @@ pub struct KubernetesHeld {
 pub enum KubernetesReason {
     Unreachable,
     BackingOff,
+    /// The component ended soon after each of its last starts.
+    EndsAfterStart,
     /// Another program has a container of that name.
     ForeignContainer,
     /// A kubelet runs with another container runtime than the configured one.
@@ -34,6 +36,10 @@ pub enum KubernetesReason {
     /// Clients need another API server meanwhile.
     ApiServersUnhealthy {
         /// Addresses of the nodes whose API servers are not known to be healthy.
+        nodes: Vec<String>,
+    },
+    /// These API servers did not pass their health checks in time after a restart.
+    ApiServersFailed {
         nodes: Vec<String>,
     },
     /// These API servers are healthy for too short a time: rivers take a server back only at their next check.
@@ -109,6 +115,10 @@ impl fmt::Display for KubernetesReason {
                 f.write_str("these nodes do not answer, or their container engine does not work")
             }
             Self::BackingOff => f.write_str("the last command failed a short time ago"),
+            Self::EndsAfterStart => f.write_str(
+                "the component ended within a minute of its last start: docker logs shows its last words. The next start comes \
+                 after a pause of up to ten minutes, or with another configuration or image",
+            ),
             Self::ForeignContainer => {
                 f.write_str("another program made the container on these nodes: remove or rename it")
             }
@@ -120,6 +130,12 @@ impl fmt::Display for KubernetesReason {
             Self::ApiServersUnhealthy { nodes } => {
                 write!(f, "the API servers of these nodes are not known to be healthy: {}", nodes.join(", "))
             }
+            Self::ApiServersFailed { nodes } => write!(
+                f,
+                "the API servers of these nodes did not pass their health checks within five minutes of a start: {}. Correct \
+                 the argument or the image, or run madako kube resume",
+                nodes.join(", ")
+            ),
             Self::ApiServersNew { nodes } => {
                 write!(
                     f,

@@ -31,10 +31,12 @@ use super::shown::certificates::{CertificateState, certificates};
 use super::shown::{State, components};
 use super::status::{ComponentStatus, KubernetesNode, KubernetesStatus};
 use super::versions::nodes_by_component;
+use crate::early_ends::ComponentOnNode;
 use crate::input::Input;
 use crate::limits::{API_SETTLED, EXPECTED_OF_NODES, EXPECTED_OF_SERVERS, WAVE_GOOD};
 
 static NO_REBOOTS: Items<RebootQueueEntry> = BTreeMap::new();
+static NOTHING_ENDS: BTreeSet<ComponentOnNode> = BTreeSet::new();
 
 /// The seconds that operations took, by name.
 pub type Durations = BTreeMap<String, u64>;
@@ -214,6 +216,7 @@ impl Planner<'_> {
             is_etcd_in_sync: true,
             busy: nobody,
             settling: nobody,
+            ending: &NOTHING_ENDS,
             backing_off: nobody,
             max_concurrent_updates: self.input.settings.max_concurrent_updates,
             rollout,

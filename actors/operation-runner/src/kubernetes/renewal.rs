@@ -21,7 +21,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     // The row of the components names unusable options.
     let wanted = row::wanted(view.input, part.options.ok()?);
     let RenewalDecision { renewal, held: waiting } =
-        decide_renewal(&row::kubernetes_input(view, &part, wanted, view.kubernetes_status()));
+        decide_renewal(&row::kubernetes_input(view, &part, wanted, &view.kubernetes));
     let what = OperationName::KubernetesRenewCertificates;
     held.extend(waiting.into_iter().map(|(reason, targets)| {
         let reason = match reason {

@@ -34,7 +34,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let decided = match part.rotation {
         Ok(rotation) => {
             let wanted = row::wanted(view.input, options);
-            decide(rotation?, &row::kubernetes_input(view, &part, wanted, view.kubernetes_status()))
+            decide(rotation?, &row::kubernetes_input(view, &part, wanted, &view.kubernetes))
         }
         Err(why) => Err(Box::new(KubernetesReason::RotationUnreadable { why: why.to_owned() })),
     };

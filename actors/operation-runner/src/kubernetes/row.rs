@@ -44,7 +44,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         }
     };
     let wanted = wanted(view.input, options);
-    let status = view.kubernetes_status();
+    let status = &view.kubernetes;
     let decision = decide(&kubernetes_input(view, &part, wanted, status));
     held.extend(decision.held.into_iter().map(Held::from));
     let mut operations = Vec::new();
@@ -83,6 +83,7 @@ pub(crate) fn kubernetes_input<'a>(
         is_etcd_in_sync: view.is_good(),
         busy: part.busy,
         settling: part.settling,
+        ending: part.ending,
         backing_off: view.input.backing_off,
         max_concurrent_updates: view.input.settings.max_concurrent_updates,
         rollout: part.rollout,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::certificate::{NodeCertificate, Validity};
 use madako_domain::cluster::{Cluster, Node};
+use madako_domain::component::Component;
 use madako_domain::containers::{Container, ContainerOptions};
 use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::node_status::{
@@ -30,6 +31,7 @@ pub(super) const Y: &str = "10.0.0.22";
 pub(super) const Z: &str = "10.0.0.23";
 
 static NOTHING: BTreeSet<String> = BTreeSet::new();
+static NOTHING_ENDS: BTreeSet<(String, Component)> = BTreeSet::new();
 static NO_REBOOTS: Items<RebootQueueEntry> = BTreeMap::new();
 
 /// The time of all decisions.
@@ -229,6 +231,7 @@ impl Fleet {
                 options: Ok(options),
                 busy: &NOTHING,
                 settling: &NOTHING,
+                ending: &NOTHING_ENDS,
                 rollout: Ok(None),
                 reboots: &NO_REBOOTS,
                 rotation: self.rotation.as_ref().map(Option::as_ref).map_err(String::as_str),

@@ -104,6 +104,7 @@ mod tests {
         let etcd = EtcdStatus { healthy: true, members: in_sync.iter().map(member).collect() };
         OperationsState {
             is_due: false,
+            updates_kubelets: true,
             has_data: true,
             unreachable: BTreeSet::new(),
             etcd: Some(Arc::new(etcd)),

@@ -98,6 +98,7 @@ mod tests {
         let unreachable = BTreeSet::new();
         OperationsState {
             is_due: false,
+            updates_kubelets: true,
             has_data: true,
             unreachable,
             etcd,

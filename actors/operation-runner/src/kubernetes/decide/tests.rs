@@ -37,6 +37,7 @@ struct Fleet {
     is_etcd_in_sync: bool,
     busy: BTreeSet<String>,
     settling: BTreeSet<String>,
+    ending: BTreeSet<(String, Component)>,
     backing_off: BTreeSet<String>,
     rollout: Rollout,
     rollout_fault: Option<&'static str>,
@@ -62,6 +63,7 @@ impl Fleet {
             is_etcd_in_sync: true,
             busy: BTreeSet::new(),
             settling: BTreeSet::new(),
+            ending: BTreeSet::new(),
             backing_off: BTreeSet::new(),
             rollout: Rollout::new(ImageName::Kubernetes.default_image()),
             rollout_fault: None,
@@ -120,6 +122,7 @@ impl Fleet {
             is_etcd_in_sync: self.is_etcd_in_sync,
             busy: &self.busy,
             settling: &self.settling,
+            ending: &self.ending,
             backing_off: &self.backing_off,
             max_concurrent_updates: 2,
             rollout: self.rollout_fault.map_or(Ok(Some(&self.rollout)), Err),
@@ -135,7 +138,7 @@ impl Fleet {
     /// Gives kubelets the old image, whose minor version is another one than that of the wanted image.
     fn outdate_minor(&mut self, kubelets: &[&str]) {
         for address in kubelets {
-            OLD.clone_into(&mut self.of(address, Component::Kubelet).container.image);
+            OLD.clone_into(&mut self.of(address, Component::Kubelet).container.to_mut().image);
             let version = "1.29.0".parse().unwrap();
             self.status.versions.insert(Component::Kubelet, address, version);
         }
@@ -194,7 +197,7 @@ fn versions_that_the_policy_forbids_are_held_with_the_rule() {
 fn kubelets_of_another_minor_version_wait_for_drained_nodes() {
     let mut fleet = Fleet::new(3, 1);
     fleet.outdate_minor(&[B, C, D]);
-    OLD.clone_into(&mut fleet.of(A, Component::Kubelet).container.image);
+    OLD.clone_into(&mut fleet.of(A, Component::Kubelet).container.to_mut().image);
     fleet.status.versions.insert(Component::Kubelet, A, "1.30.1".parse().unwrap());
     let in_wave = |targets: &str| format!("kubelet-restart: {targets}");
     assert_eq!(
@@ -317,7 +320,7 @@ fn an_argument_that_keeps_an_api_server_from_serving_reaches_no_other_one() {
     let mut fleet = Fleet::new(3, 0);
     fleet.outdate(Component::ApiServer);
     let image = ImageName::Kubernetes.default_image();
-    image.clone_into(&mut fleet.of(A, Component::ApiServer).container.image);
+    image.clone_into(&mut fleet.of(A, Component::ApiServer).container.to_mut().image);
     for address in [A, B] {
         fleet.of(address, Component::ApiServer).health = Some(Err("silence".to_owned()));
     }
@@ -406,7 +409,7 @@ fn a_dead_control_plane_node_keeps_an_image_but_no_argument_from_the_kubelets() 
     let mut fleet = Fleet::new(3, 0);
     fleet.status.nodes.get_mut(C).unwrap().reachable = false;
     fleet.of(A, Component::Kubelet).container.to_mut().extra.args.push("--v=2".to_owned());
-    OLD.clone_into(&mut fleet.of(B, Component::Kubelet).container.image);
+    OLD.clone_into(&mut fleet.of(B, Component::Kubelet).container.to_mut().image);
     let rows = fleet.rows();
     assert!(rows.contains(&"kubelet-restart: 10.0.0.1".to_owned()), "{rows:?}");
     assert!(rows.contains(&"held kubelet-restart api-servers-unhealthy: 10.0.0.2".to_owned()), "{rows:?}");
@@ -457,6 +460,67 @@ fn nodes_that_do_not_answer_back_off_or_have_a_foreign_container_are_held() {
     assert_eq!(fleet.rows(), rows);
 }
 
+#[test]
+fn a_component_that_ends_after_each_start_waits_alone() {
+    let mut fleet = Fleet::new(1, 2);
+    fleet.of(A, Component::Scheduler).container.to_mut().running = false;
+    fleet.of(B, Component::Proxy).container.to_mut().running = false;
+    fleet.outdate(Component::Kubelet);
+    fleet.ending.insert((A.to_owned(), Component::Scheduler));
+    let rows = [
+        "kubelet-restart: 10.0.0.1",
+        "kube-proxy-bootstrap: 10.0.0.2",
+        "held kube-scheduler-bootstrap ends-after-start: 10.0.0.1",
+        "held kubelet-restart wave: 10.0.0.2 10.0.0.3",
+    ];
+    assert_eq!(fleet.rows(), rows);
+    // A kubelet of other arguments that runs has not ended.
+    fleet.ending = BTreeSet::from([(A.to_owned(), Component::Kubelet)]);
+    assert!(fleet.rows().contains(&"kubelet-restart: 10.0.0.1".to_owned()), "{:?}", fleet.rows());
+}
+
+#[test]
+fn a_kubelet_that_does_not_register_takes_no_wave_from_the_others() {
+    let mut fleet = Fleet::new(1, 2);
+    fleet.status.registered.as_mut().unwrap().remove(B);
+    fleet.rollout.failed.insert(B.to_owned(), "the node is not Ready".to_owned());
+    assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.2"], "nothing else is due");
+    OLD.clone_into(&mut fleet.of(C, Component::Kubelet).container.to_mut().image);
+    assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.3", "held kubelet-restart wave: 10.0.0.2"]);
+}
+
+#[test]
+fn stopped_kubelets_of_the_same_minor_version_start_during_the_roll_of_api_servers() {
+    let mut fleet = Fleet::new(3, 1);
+    fleet.outdate(Component::ApiServer);
+    fleet.of(D, Component::Kubelet).container.to_mut().running = false;
+    let held = "held kubelet-bootstrap api-servers-first: 10.0.0.4".to_owned();
+    assert!(fleet.rows().contains(&held), "no version is known: {:?}", fleet.rows());
+    fleet.status.wanted_version = Some("1.34.5".parse().unwrap());
+    for (server, starts) in [("1.34.4", true), ("1.33.9", false)] {
+        for address in [A, B, C] {
+            fleet.status.versions.insert(Component::ApiServer, address, server.parse().unwrap());
+        }
+        let rows = fleet.rows();
+        assert_eq!(rows.contains(&"kubelet-bootstrap: 10.0.0.4".to_owned()), starts, "{server}: {rows:?}");
+    }
+}
+
+#[test]
+fn an_api_server_that_failed_after_its_start_halts_the_others_until_its_next_start_or_a_resume() {
+    let mut fleet = Fleet::new(3, 0);
+    fleet.outdate(Component::ApiServer);
+    let image = ImageName::Kubernetes.default_image();
+    image.clone_into(&mut fleet.of(A, Component::ApiServer).container.to_mut().image);
+    fleet.rollout.failed_servers.insert(A.to_owned(), "silence".to_owned());
+    assert_eq!(fleet.rows(), ["held kube-apiserver-restart api-servers-failed: 10.0.0.2 10.0.0.3"]);
+    // A corrected argument reaches the failed one first.
+    OLD.clone_into(&mut fleet.of(A, Component::ApiServer).container.to_mut().image);
+    assert_eq!(fleet.rows()[0], "kube-apiserver-restart: 10.0.0.1");
+    fleet.rollout.resume();
+    assert_eq!(fleet.rows()[0], "kube-apiserver-restart: 10.0.0.1");
+}
+
 /// Random states of a fleet of three control plane nodes and two workers.
 fn fleets() -> impl Strategy<Value = Fleet> {
     let component = (0..5_u8, any::<bool>(), prop::option::weighted(0.8, any::<bool>()), any::<bool>());
@@ -480,7 +544,7 @@ fn fleets() -> impl Strategy<Value = Fleet> {
                 it.leads = leads;
                 it.health = healthy.map(|up| if up { Ok(()) } else { Err("silence".to_owned()) });
                 match change {
-                    0 => OLD.clone_into(&mut it.container.image),
+                    0 => OLD.clone_into(&mut it.container.to_mut().image),
                     1 => it.container.to_mut().extra.args.push("--v=2".to_owned()),
                     2 => it.container.to_mut().running = false,
                     _ => {}

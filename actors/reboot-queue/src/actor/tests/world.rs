@@ -383,6 +383,7 @@ impl World {
         };
         let refresh = OperationsState {
             is_due: false,
+            updates_kubelets: true,
             has_data: true,
             unreachable: BTreeSet::new(),
             etcd: Some(Arc::new(EtcdStatus { healthy: true, members: Vec::new() })),

@@ -44,8 +44,8 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 /// the components, the list has the certificates that are due (they end soon) or unreadable, with the path of the file, and
 /// the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all certificates and objects.
 ///
-/// Exit codes: 0: all components, certificates and objects are good; 1: some are not, a rotation is under way, or the state
-/// could not be read; 2: bad input.
+/// Exit codes: 0: all components, certificates and objects are good; 1: some are not, a roll or a rotation is under way, paused or
+/// halted, or the state could not be read; 2: bad input.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako kube status\n  madako kube status -o wide --sort-by state\n  \
                         madako kube status --watch")]
@@ -94,6 +94,7 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         is_good = objects
             && certificates
             && shown.encryption_rotation.is_none()
+            && shown.rollout.as_ref().is_none_or(|rollout| is_at_rest(rollout))
             && shown.components.iter().all(|component| component.state == State::Good);
         Ok(shown)
     };
@@ -182,6 +183,12 @@ fn add_held_renewals(certificates: &mut [ShownCertificate], held: &[ShownHeld]) 
     }
 }
 
+/// True if no wave is watched, and nothing but the wanted state decides when the next one begins.
+fn is_at_rest(rollout: &Rollout) -> bool {
+    let is_free = !rollout.halted && !rollout.paused;
+    is_free && rollout.watched.is_empty() && rollout.failed.is_empty() && rollout.failed_servers.is_empty()
+}
+
 fn is_valid(certificate: &ShownCertificate) -> bool {
     certificate.state == CertificateState::Good
 }
@@ -262,7 +269,10 @@ fn describe_rotation(ShownRotation { rotation, held }: &ShownRotation) -> String
 
 /// One line while the roll does not simply go on.
 fn describe_rollout(rollout: &Rollout) -> String {
-    let failed: Vec<String> = rollout.failed.iter().map(|(node, why)| format!("{node} ({why})")).collect();
+    let with_reasons = |failed: &BTreeMap<String, String>| -> Vec<String> {
+        failed.iter().map(|(node, why)| format!("{node} ({why})")).collect()
+    };
+    let (failed, servers) = (with_reasons(&rollout.failed), with_reasons(&rollout.failed_servers));
     let mut parts = Vec::new();
     if rollout.paused {
         parts.push("an operator paused the roll of kubelets and proxies".to_owned());
@@ -272,6 +282,9 @@ fn describe_rollout(rollout: &Rollout) -> String {
     }
     if !failed.is_empty() {
         parts.push(format!("failed after their restart: {}", join_addresses(&failed)));
+    }
+    if !servers.is_empty() {
+        parts.push(format!("API servers that did not become healthy after a start: {}", join_addresses(&servers)));
     }
     if !rollout.watched.is_empty() {
         let watched: Vec<&String> = rollout.watched.keys().collect();

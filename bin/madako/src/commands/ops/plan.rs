@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use madako_domain::cluster::Cluster;
+use madako_domain::component::Component;
 use madako_domain::containers::ContainerOptions;
 use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::found::cluster_from_yaml;
@@ -107,6 +108,7 @@ pub(crate) struct KubernetesInputs {
 }
 
 static NONE: BTreeSet<String> = BTreeSet::new();
+static NOTHING_ENDS: BTreeSet<(String, Component)> = BTreeSet::new();
 
 impl CollectedInputs {
     /// The options of the cluster for Kubernetes.
@@ -147,6 +149,7 @@ impl CollectedInputs {
                 busy: &kubernetes.busy,
                 // One collection does not show for how long they are healthy.
                 settling: &NONE,
+                ending: &NOTHING_ENDS,
                 rollout: kubernetes.rollout.as_ref().map(Option::as_deref).map_err(String::as_str),
                 reboots: &kubernetes.reboots,
                 rotation: kubernetes.rotation.as_ref().map(Option::as_deref).map_err(String::as_str),

@@ -109,6 +109,7 @@ fn read_etcd(cluster: &Cluster) -> OperationsState {
         |node: &Node| EtcdMember { name: node.address.clone(), in_sync: Some(true), ..EtcdMember::default() };
     OperationsState {
         is_due: false,
+        updates_kubelets: false,
         has_data: true,
         unreachable: BTreeSet::new(),
         etcd: Some(Arc::new(EtcdStatus {

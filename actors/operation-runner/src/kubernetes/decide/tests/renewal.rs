@@ -136,7 +136,7 @@ fn kubelets_restart_after_a_renewal_only_if_they_do_not_read_their_certificate_a
         for node in [A, B] {
             let kubelet = fleet.of(node, Component::Kubelet);
             kubelet.container.to_mut().started_at = Some(issued + Duration::minutes(minutes));
-            image.clone_into(&mut kubelet.container.image);
+            image.clone_into(&mut kubelet.container.to_mut().image);
         }
         let image = image.to_owned();
         let (cluster, options) = (fleet.cluster.clone(), fleet.options.clone());

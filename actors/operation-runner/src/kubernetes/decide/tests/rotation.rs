@@ -101,7 +101,7 @@ fn a_pause_of_the_roll_halts_the_rotation_and_no_other_restart() {
     assert_eq!(fleet.step(&added()), "roll-paused");
     assert_eq!(fleet.rows(), [format!("held kube-apiserver-restart roll-paused: {A} {B} {C}")]);
     // Another argument takes the keys along.
-    OLD.clone_into(&mut fleet.of(B, Component::ApiServer).container.image);
+    OLD.clone_into(&mut fleet.of(B, Component::ApiServer).container.to_mut().image);
     let rows =
         [format!("kube-apiserver-restart: {B}"), format!("held kube-apiserver-restart roll-paused: {A} {C}")];
     assert_eq!(fleet.rows(), rows);
