@@ -140,7 +140,7 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
         "api-watches",
     ] {
         let judged = told["verdicts"][exercised]["judged"].as_u64().unwrap();
-        assert!(judged > 0, "{exercised} had nothing to judge: {}", told["verdicts"]);
+        assert!(judged > 0, "the check {exercised} had no input: {}", told["verdicts"]);
     }
     for done in ["cordoned", "evicted", "uncordoned"] {
         assert!(told["kubernetes"][done].as_u64().unwrap() > 0, "no drain did that: {}", told["kubernetes"]);
@@ -315,7 +315,7 @@ fn a_store_whose_disk_is_full_refuses_writes_and_takes_them_again_when_it_has_ro
     assert!(refused.len() >= 5, "{refused:?}");
     // Most of them read objects that could not be created.
     let read = of("call").filter(|call| call["op"] == "read" && call["end"] == "answered").filter(meanwhile);
-    assert!(read.filter(|call| time(call, "called") > refused[0]).count() >= 5, "what is there can be read");
+    assert!(read.filter(|call| time(call, "called") > refused[0]).count() >= 5, "existing keys can be read");
     assert!(writes().filter(done).any(|call| time(call, "called") > room), "it takes writes again");
 }
 

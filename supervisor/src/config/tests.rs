@@ -430,7 +430,7 @@ fn hold_settings_are_read_completely_and_enabled_by_default() {
     assert_eq!(
         (settings.label, settings.count),
         (Label::from("feed".to_owned()), 7),
-        "for who asks for them"
+        "commands that request holds use the label and the count"
     );
     let all = hold("repair: {hold: {label: feed, count: 2, within: 24h}}").unwrap();
     let label = Label::from("feed".to_owned());

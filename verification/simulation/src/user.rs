@@ -324,7 +324,7 @@ impl User {
         let tag = answer.tag.filter(|_| answer.status == 200)?;
         if told.is_some_and(|told| told > tag) {
             self.checker
-                .record_violation(Id::I9, format!("{key} is read at {tag}, though it was told as {told:?}"));
+                .record_violation(Id::I9, format!("{key} is read at {tag}, though an answer had {told:?}"));
         }
         Some((tag, answer.body))
     }

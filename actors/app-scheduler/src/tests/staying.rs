@@ -129,7 +129,11 @@ fn times_that_a_clock_ahead_wrote_hold_nothing_back_for_longer_than_is_asked() {
     world.metric("best", 0.0);
     world.wait(1);
     world.run();
-    assert_eq!(world.bound("a"), Some("other"), "who moved by a clock ahead may move again");
+    assert_eq!(
+        world.bound("a"),
+        Some("other"),
+        "a move noted by a clock ahead does not hold the application"
+    );
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn released_reports_that_are_absent_are_bounded_and_the_longest_absent_go_first(
     let absent = hold.released.iter().filter(|report| report.absent.is_some());
     assert_eq!(absent.clone().count(), MAX_ABSENT);
     assert!(absent.clone().all(|report| report.absent == Some(later(1.0))));
-    assert_eq!(hold.released.len(), MAX_ABSENT + 1, "who is reported is not forgotten for them");
+    assert_eq!(hold.released.len(), MAX_ABSENT + 1, "absent reports do not displace a present report");
 }
 
 #[test]

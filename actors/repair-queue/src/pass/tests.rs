@@ -528,7 +528,7 @@ fn no_repair_begins_beside_a_command_whose_entry_was_overwritten() {
     for (told, entry) in [
         ("an older state", Some(queued(0, "a", "unreachable"))),
         ("its deletion", Some(deleted)),
-        ("what nobody can read", None),
+        ("an unreadable entry", None),
     ] {
         for command in [with_a_command, with_a_success_command] {
             let mut store = store(&[processing(0, "a", 0, Watching, 5), queued(1, "b", "unreachable")]);

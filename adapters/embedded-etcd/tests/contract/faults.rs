@@ -63,7 +63,7 @@ async fn store_on_a_full_disk_refuses_writes_keeps_its_data_and_resumes() {
     disk.set_room(Some(2 * MIB));
     let written = put_until_refused(&mut client, 0).await;
     assert!(written > 100, "{written}");
-    assert_eq!(count(&mut client).await, written, "what was acknowledged is there, what was refused is not");
+    assert_eq!(count(&mut client).await, written, "acknowledged writes are stored, refused writes are not");
     assert_eq!(
         refusal(&client.put("another", vec![b'v'; 300_000], None).await.expect_err("still full")),
         NO_SPACE

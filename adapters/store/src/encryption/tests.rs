@@ -33,7 +33,7 @@ fn only_the_secrets_are_sealed_and_the_same_value_in_the_same_way() {
     assert_eq!(
         encryption.encrypt(&key, VALUE).unwrap(),
         encrypted,
-        "what did not change is not written anew"
+        "an unchanged secret keeps its ciphertext"
     );
     assert_eq!(encryption.encrypt(&key, &encrypted).unwrap(), encrypted, "nothing is encrypted twice");
     // Without keys nothing is encrypted; clear text is always readable.

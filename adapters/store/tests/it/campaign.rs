@@ -99,7 +99,7 @@ async fn leadership_is_kept_for_longer_than_a_lease() {
     })
     .await;
     assert!(later > first + TTL);
-    assert!(campaign.events.try_recv().is_err(), "something was told while nothing happened");
+    assert!(campaign.events.try_recv().is_err(), "an event came without a cause");
 }
 
 #[tokio::test]
@@ -239,7 +239,7 @@ async fn unreachable_store_is_reported_once_and_awaited() {
         other => panic!("{other:?}"),
     }
     let event = timeout(Duration::from_secs(1), campaign.events.recv()).await;
-    assert!(event.is_err(), "told again: {event:?}");
+    assert!(event.is_err(), "reported again: {event:?}");
     etcd.start_again().await;
     elected(&mut campaign).await;
     // A store that is down for less than a lease ends no term.

@@ -162,7 +162,10 @@ async fn fresh_reads_include_all_acknowledged_writes() {
                         let text = objects.get(&key(&n.to_string()));
                         let text: i64 =
                             text.map_or(-1, |stored| stored.object.metadata().uid.parse().unwrap());
-                        assert!(text >= *before, "writer {n} was told of {before}, a read saw {text}");
+                        assert!(
+                            text >= *before,
+                            "writer {n} got the answer for {before}, a read returned {text}"
+                        );
                     }
                 }
                 done.fetch_add(1, Ordering::SeqCst);
@@ -307,7 +310,7 @@ async fn followers_resume_after_a_restart_of_etcd() {
         let error = objects.refresh().await.unwrap_err();
         assert!(
             matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Deadline),
-            "{error}: readers are not told what may be old"
+            "{error}: a read fails rather than return an old value"
         );
         assert!(began.elapsed() < Duration::from_secs(3));
         let uid = round.to_string();

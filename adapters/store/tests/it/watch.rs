@@ -86,7 +86,7 @@ async fn watch_begins_with_a_list_and_delivers_changes_below_its_prefix() {
         write(&store, vec![put("sabakan/template", "t"), Write::Delete { key: "sabakan/url".into() }]).await;
     watched.until(last).await;
     assert_eq!(watched.state.keys().collect::<Vec<_>>(), ["sabakan/template"]);
-    assert_eq!(watched.changes.len(), 2, "the change of another key was told");
+    assert_eq!(watched.changes.len(), 2, "the change of another key was delivered");
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn watch_resumes_after_a_restart_of_etcd() {
         watched.until(last).await;
     }
     assert_eq!((watched.lists, watched.changes.len()), (1, 6));
-    assert_eq!(watched.interruptions, 3, "each stop is told once");
+    assert_eq!(watched.interruptions, 3, "each stop is reported once");
 }
 
 /// The strongest of these tests: connections are cut and delayed at random during writes; every change is delivered

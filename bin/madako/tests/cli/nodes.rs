@@ -132,7 +132,7 @@ async fn a_watch_shows_each_change_and_goes_on_without_a_leader() {
     watch.start_kill().unwrap();
     let message = reported.next_line().await.unwrap().unwrap();
     assert!(message.contains("/nodes with status 503: this instance does not lead"), "{message}");
-    assert_eq!(reported.next_line().await.unwrap(), None, "an equal message is not told again");
+    assert_eq!(reported.next_line().await.unwrap(), None, "an equal message is not printed again");
     assert_eq!(server.lines(), ["GET /nodes"; 5]);
 }
 

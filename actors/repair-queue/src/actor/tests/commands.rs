@@ -324,7 +324,7 @@ async fn with_unchanged_inputs_nothing_is_written() {
     assert_eq!(world.ran(), [""; 0]);
     assert!(world.host.0.lock().unwrap().checks >= 2 * 350, "health is asked each round");
     let reported = world.events.0.lock().unwrap().len();
-    assert_eq!(reported, 3, "each thing is told once: {:?}", world.events.0.lock().unwrap());
+    assert_eq!(reported, 3, "each event is reported once: {:?}", world.events.0.lock().unwrap());
 }
 
 /// A configuration with one command of four attempts, a minute apart.
@@ -381,7 +381,7 @@ async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_i
         assert_eq!(world.ran().len(), attempts, "{told:?}");
         let record = &world.records()[0];
         assert_eq!(record.status.to_string(), "cancelled");
-        assert!(record.error.starts_with(told), "{:?} begins otherwise than {told:?}", record.error);
+        assert!(record.error.starts_with(told), "{:?} does not begin with {told:?}", record.error);
         // An operator's write is not a verdict on the machine; four failed attempts are.
         let status = world.entry(0).map(|entry| entry.status);
         let expected = match told {

@@ -254,7 +254,7 @@ async fn failed_poll_changes_nothing_and_is_reported_once() {
     let (serials, received) = world.reported().unwrap();
     assert_eq!(serials, ["b"]);
     assert!(received > first.1);
-    assert_eq!(world.failures().len(), 3, "after an answer it is told anew");
+    assert_eq!(world.failures().len(), 3, "a failure after an answer is reported again");
 }
 
 #[tokio::test(start_paused = true)]

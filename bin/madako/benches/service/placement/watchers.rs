@@ -106,7 +106,10 @@ async fn run_watchers(
                 for expected in 2..=CHANGES + 1 {
                     let line = timeout(PATIENCE, lines.next()).await.context("a change is missing")??;
                     let change = change_number(line).context("a line without its change")?;
-                    anyhow::ensure!(change == expected, "told of change {change}, not of {expected}");
+                    anyhow::ensure!(
+                        change == expected,
+                        "the watch delivered change {change} instead of {expected}"
+                    );
                 }
                 anyhow::Ok(CHANGES)
             })

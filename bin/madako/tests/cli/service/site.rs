@@ -133,7 +133,7 @@ impl Site {
 
 /// Waits until one of the services leads in a later epoch; returns its index and the epoch.
 pub(crate) async fn leader_after(services: &[&Serve], epoch: i64) -> (usize, i64) {
-    eventually(&format!("somebody leads after epoch {epoch}"), async || {
+    eventually(&format!("an instance leads after epoch {epoch}"), async || {
         for (index, service) in services.iter().enumerate() {
             if let Some(newer) = service.epoch().await.filter(|newer| *newer > epoch) {
                 return Some((index, newer));

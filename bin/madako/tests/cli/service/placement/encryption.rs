@@ -98,7 +98,7 @@ async fn secrets_are_encrypted_in_etcd_and_safe_from_instances_without_the_key()
     let message = madako(&["--config", &plain, "bootstrap", "--force", &provider]).await.refused(1);
     assert!(message.contains("GlobalMetricsProvider influx exists and cannot be read"), "{message}");
     assert_eq!(written().await, before, "nothing of it was written");
-    assert_eq!(stranger.names().await, ["app"], "what has no secret is read as before");
+    assert_eq!(stranger.names().await, ["app"], "resources without secrets stay readable");
 
     // A new key encrypts, the former one only decrypts; clear text is read, and encrypted at its next write.
     stranger.cluster("clear", "ONLINE").await;
