@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_confirmation_counts_for_the_nodes_it_named_and_for_no_others() {
+    fn confirmation_covers_only_the_nodes_that_it_names() {
         let confirmed = GuardState { confirmed: true, ..held(set(0..3), 1) };
         assert_eq!(
             evaluate(&set(0..20), &set(3..20), &set(0..0), Some(&confirmed)),

@@ -279,7 +279,7 @@ fn a_file_with_a_secret_must_not_be_open_to_others() {
 }
 
 #[test]
-fn half_of_a_login_is_left_out_with_a_warning_as_ckes_programs_leave_it_out() {
+fn incomplete_login_is_ignored_with_a_warning_like_cke() {
     for (text, warning) in [
         ("username: u", "`username` has no effect without `password`"),
         ("password: p", "`password` has no effect without `username`"),

@@ -189,7 +189,7 @@ fn changed_metric_or_provider_is_fetched_immediately() {
 }
 
 #[test]
-fn an_answer_to_a_former_definition_is_not_heard() {
+fn answer_to_a_replaced_definition_is_ignored() {
     let mut bench = Bench::with(&["a"]);
     let former = bench.one();
     bench.put(vec![prometheus(None, "p", "http://elsewhere")]);
@@ -202,7 +202,7 @@ fn an_answer_to_a_former_definition_is_not_heard() {
 }
 
 #[test]
-fn an_observation_of_a_revision_answers_all_that_was_referred_to_then() {
+fn observed_revision_has_an_answer_for_each_metric_referred_to_at_it() {
     let mut bench = Bench::with(&["a"]);
     assert_eq!(bench.observed().revision, 0);
     let fetch = bench.one();

@@ -53,7 +53,7 @@ fn three_of_a_rack_within_ten_minutes_of_each_other_are_one_event() {
 }
 
 #[test]
-fn racks_are_judged_apart_and_a_machine_counts_once() {
+fn racks_are_evaluated_separately_and_a_machine_counts_once() {
     let two_and_two = [rack(1, 1, &[0.0, 1.0]), rack(2, 11, &[0.0, 1.0])].concat();
     assert_eq!(at_once(&two_and_two), Holds::new());
     let one_twice = [rack(1, 1, &[0.0, 1.0]), rack(1, 1, &[2.0])].concat();

@@ -152,7 +152,7 @@ async fn dropped_campaign_resigns_leadership() {
 }
 
 #[tokio::test]
-async fn deleted_leader_key_or_revoked_lease_ends_the_term_immediately() {
+async fn deleted_leader_key_or_revoked_lease_ends_the_epoch_immediately() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let mut by_hand = etcd.by_hand().await;
@@ -178,7 +178,7 @@ async fn deleted_leader_key_or_revoked_lease_ends_the_term_immediately() {
 }
 
 #[tokio::test]
-async fn a_wiped_store_ends_the_term_and_the_next_one_is_held_in_the_new_store() {
+async fn wiped_store_ends_the_epoch_and_the_next_epoch_begins_in_the_new_store() {
     let Some(mut etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     write(&store, vec![put("a", "1")]).await;

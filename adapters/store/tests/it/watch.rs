@@ -291,7 +291,7 @@ async fn a_store_that_was_wiped_is_listed_again() {
 }
 
 #[tokio::test]
-async fn another_store_that_is_further_on_is_not_taken_for_the_same() {
+async fn another_store_at_a_higher_revision_is_recognised() {
     let Some(mut etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;
     let mut watched = Watched::new(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap(), "");

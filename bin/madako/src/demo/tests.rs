@@ -231,7 +231,7 @@ async fn machines_are_repaired_after_the_queue_has_been_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_seeds_show_it_within_two_minutes() {
+async fn demo_of_other_seeds_restarts_an_actor_within_two_minutes() {
     for seed in 2..7 {
         let observed = watch(seed, Duration::from_secs(120)).await;
         assert!(observed.matches_its_announcement(), "seed {seed}: {:?}", observed.picture.tally);

@@ -77,7 +77,7 @@ fn five_severities_are_distinguished_and_filtered() {
 }
 
 #[test]
-fn libraries_are_heard_from_warnings_on() {
+fn library_messages_below_warning_are_dropped() {
     let text = logged(LogFormat::Plain, Severity::Debug, || {
         tracing::debug!(target: "h2::frame", "authorization: secret");
         tracing::warn!(target: "h2::frame", "odd");
@@ -87,7 +87,7 @@ fn libraries_are_heard_from_warnings_on() {
 }
 
 #[test]
-fn fields_of_spans_are_those_of_their_events_unless_nearer_ones_are() {
+fn event_has_the_fields_of_its_spans_and_the_nearest_value_counts() {
     let text = logged(LogFormat::Plain, Severity::Info, || {
         let outer = tracing::debug_span!("outer", epoch = 7, late = tracing::field::Empty);
         let outer = outer.entered();

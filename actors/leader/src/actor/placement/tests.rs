@@ -270,7 +270,7 @@ fn conflict(result: &Result<Committed, CommitError>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_owns_placement_when_its_reign_begins_and_as_long_as_the_key_is_its_own() {
+async fn leader_owns_placement_from_the_start_of_its_epoch_while_it_holds_the_key() {
     let root = FakeStore::default();
     let mut led = Led::start("owns", &root).await;
     assert!(ours(&led.ownership.borrow()), "settled before the reign begins");
@@ -296,7 +296,7 @@ async fn a_leader_owns_placement_when_its_reign_begins_and_as_long_as_the_key_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prefix_that_does_not_own_placement_decides_nothing_until_it_does_and_leads_all_the_same() {
+async fn prefix_without_placement_ownership_leads_but_decides_nothing() {
     let root = FakeStore::default();
     root.write(put(ownership::KEY, "/b/", 77)).await;
     let mut led = Led::start("held", &root).await;
@@ -345,7 +345,7 @@ async fn new_leader_takes_over_ownership_from_its_predecessor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_may_not_claim_leads_all_the_same_and_tries_again() {
+async fn leader_with_a_refused_ownership_claim_leads_and_retries() {
     let root = FakeStore::default();
     root.deny(Some(ownership::KEY));
     let mut led = Led::start("denied", &root).await;

@@ -222,7 +222,7 @@ async fn durable_commit_of_two_with_unknown_outcome_decides_which_command_may_ru
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_whose_announcement_shows_late_is_not_started_when_something_came_meanwhile() {
+async fn late_announced_command_does_not_start_after_an_obstacle_appeared() {
     for (what, why) in
         [("disabled", "the repair queue was disabled"), ("deleted", "the entry was deleted"), ("nothing", "")]
     {
@@ -333,7 +333,7 @@ const RETRIED: &str = r#"{"repair_procedures": [{"machine_types": ["t"], "repair
         {"repair_command": ["reset"], "command_retries": 3, "command_interval": 60, "watch_seconds": 100000}]}]}]}"#;
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_it() {
+async fn obstacle_prevents_the_retry_of_a_failed_command() {
     type Change = fn(&mut Store);
     const HELD: &str = r#"{"label":"rack","events":[{"since":"2026-01-02T03:00:00Z","machines":[
         {"changed":"2026-01-02T02:58:00Z","serial":"s1","address":"w"}]}]}"#;

@@ -271,7 +271,7 @@ async fn after_a_restart_an_answer_that_is_older_than_the_first_look_adds_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_does_not_begin_in_a_held_rack_that_only_the_observation_knows_of_its_machine() {
+async fn entry_waits_when_only_the_observation_shows_its_held_rack() {
     let mut world = world(10).await;
     world.begin().await;
     // Healthy by the registry, and no node of the cluster.
