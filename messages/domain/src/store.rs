@@ -152,7 +152,7 @@ pub struct StoreError {
     pub why: String,
 }
 
-/// A term of a leader. Epochs are ordered: a later one is greater.
+/// The time in which one instance leads without a gap. Epochs are ordered: a later one is greater.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch {
     /// Create revision of the leader key: unique in a store, and greater for every later epoch.

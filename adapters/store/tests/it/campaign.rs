@@ -242,7 +242,7 @@ async fn unreachable_store_is_reported_once_and_awaited() {
     assert!(event.is_err(), "reported again: {event:?}");
     etcd.start_again().await;
     elected(&mut campaign).await;
-    // A store that is down for less than a lease ends no term.
+    // A store that is down for less than a lease ends no epoch.
     etcd.kill().await;
     etcd.start_again().await;
     let event = timeout(TTL * 2, campaign.events.recv()).await;
@@ -331,7 +331,7 @@ async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
 /// Environment variable with the address of etcd for the child process of the next tests.
 const CANDIDATE: &str = "MADAKO_STORE_TEST_CANDIDATE";
 
-/// Runs in its own process: campaigns, and writes after its term is over.
+/// Runs in its own process: campaigns, and writes after its epoch is over.
 #[tokio::test]
 #[ignore = "the other half of the next tests"]
 async fn candidate() {
@@ -355,7 +355,7 @@ async fn candidate() {
             }
         }
     }
-    // A writer that checks its term before every effect stops here; the store refuses a writer that does not.
+    // A writer that checks its epoch before every effect stops here; the store refuses a writer that does not.
     let write =
         Transaction { conditions: vec![epoch.fencing_condition()], writes: vec![put("late", "write")] };
     let refused = matches!(store.commit(write).await, Ok(Outcome::Refused { .. }));

@@ -9,7 +9,7 @@ use super::proxy::{Proxy, Way};
 use super::site::leader_after;
 use super::stage::{Serve, eventually};
 
-/// Its commit is on the way when it is paused, and arrives during another leader's term. All inputs of the commit are
+/// Its commit is on the way when it is paused, and arrives during another leader's epoch. All inputs of the commit are
 /// unchanged: only its epoch is over.
 #[tokio::test]
 async fn the_late_write_of_a_paused_leader_is_refused_by_the_store() {
