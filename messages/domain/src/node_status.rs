@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use madako_json::krake::reader::shorten_name;
 use time::OffsetDateTime;
 
 pub use self::read::status_from_yaml;
@@ -229,14 +230,14 @@ impl FromStr for EtcdVersion {
     fn from_str(text: &str) -> Result<Self, NoVersion> {
         let numbers = text.split(['-', '+']).next().unwrap_or_default();
         let numbers = numbers.split('.').map(str::parse).collect::<Result<Vec<u64>, _>>();
-        numbers.map(Self).map_err(|_| NoVersion)
+        numbers.map(Self).map_err(|_| NoVersion(shorten_name(text)))
     }
 }
 
-/// A text that is not a version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the text is not a version of etcd: expected one such as 3.5.15")]
-pub struct NoVersion;
+/// A text that is not a version, shortened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a version of etcd: expected one such as 3.5.15")]
+pub struct NoVersion(String);
 
 impl fmt::Display for EtcdVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -59,7 +59,7 @@ async fn silent_store_is_reported() {
             &["vault", "enckey"],
         ] {
             let message = madako(&[&["--config", config.as_str()], args].concat()).await.refused(1);
-            assert!(message.contains("does the store run?"), "{args:?}: {message}");
+            assert!(message.contains("that the store runs"), "{args:?}: {message}");
             assert!(message.contains(&format!("127.0.0.1:{port}")), "{args:?}: {message}");
         }
     }

@@ -375,7 +375,7 @@ async fn an_api_that_is_not_there_is_named() {
     let config = files.write("krakectl.yaml", format!("api_url: http://127.0.0.1:{port}\nuser: me\n"));
     let message = madako(&["core", "role", "list", "--config", &config]).await.refused(1);
     assert!(message.contains(&format!("the API at http://127.0.0.1:{port}/ (from {config})")), "{message}");
-    assert!(message.contains("does the service run?"), "{message}");
+    assert!(message.contains("check the address and that the service runs"), "{message}");
 }
 
 #[tokio::test]

@@ -236,7 +236,7 @@ impl Drop for RunningCommand {
         let (number, whole, ran) = (self.number, self.whole, self.caller.is_there());
         let written = self.control.tap.journal.write_as_of(now, LineContent::Acted { number, whole, ran });
         if let Err(error) = written {
-            tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
+            tracing::error!(error = &error as &dyn std::error::Error, "cannot write the journal");
         }
     }
 }

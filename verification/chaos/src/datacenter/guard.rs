@@ -40,8 +40,8 @@ async fn record_and_forward(State(tap): State<Arc<AnswerTap>>, request: Request,
         let changes = LineContent::Changes { request: format!("{} {} {text}", head.method, head.uri.path()) };
         if let Err(error) = tap.journal.write(changes) {
             // A change that cannot be recorded must not happen.
-            tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
-            return (StatusCode::INTERNAL_SERVER_ERROR, "the journal cannot be written").into_response();
+            tracing::error!(error = &error as &dyn std::error::Error, "cannot write the journal");
+            return (StatusCode::INTERNAL_SERVER_ERROR, "cannot write the journal").into_response();
         }
     }
     let question = (head.uri.path() == GRAPHQL_PATH).then(|| question_of_query(&body)).flatten();

@@ -96,7 +96,7 @@ async fn one_file_serves_service_and_operator_on_a_guarded_etcd() {
 
     let calm = site.keys.revision().await;
     for (file, part) in
-        [(&wrong, "password"), (&elsewhere, "permission denied"), (&plain, "does the store run?")]
+        [(&wrong, "password"), (&elsewhere, "permission denied"), (&plain, "that the store runs")]
     {
         for args in [&["leader"][..], &["constraints", "set", "minimum-workers", "9"]] {
             let message = madako(&[&["--config", file.as_str()], args].concat()).await.refused(1);
