@@ -138,7 +138,6 @@ impl SharedSecrets {
         }
     }
 
-    /// The stored pair.
     async fn read_pair(&self) -> Result<Option<IssuedCertificate>, KubernetesSecretError> {
         let certificate = self.read_secret(PAIR, keys::SERVICE_ACCOUNT_CERTIFICATE).await?;
         let plain = self.read_secret(PAIR, keys::SERVICE_ACCOUNT_KEY).await?;

@@ -72,7 +72,7 @@ pub struct KubernetesAnswers {
 pub struct NodeStatus {
     /// The node answered and its container engine works. If not, the other facts are unknown.
     pub reachable: bool,
-    /// Containers, by name.
+    /// Containers with a managed name, running or stopped, by that name.
     pub containers: BTreeMap<String, ContainerStatus>,
     /// The configured volume of etcd exists.
     pub etcd_data: bool,
@@ -128,7 +128,7 @@ impl NodeStatus {
 /// The state of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerStatus {
-    /// The container runs.
+    /// False for a container that exists and is stopped.
     pub running: bool,
     /// Name of its image.
     pub image: String,
@@ -147,7 +147,7 @@ pub struct ContainerStatus {
 pub struct EtcdStatus {
     /// etcd granted a lease.
     pub healthy: bool,
-    /// The members.
+    /// Voting members and learners, as etcd lists them.
     pub members: Vec<EtcdMember>,
 }
 
@@ -167,7 +167,7 @@ impl EtcdStatus {
 /// A member of etcd.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EtcdMember {
-    /// Id.
+    /// The number that etcd gave the member; it is unique in the cluster.
     pub id: u64,
     /// Name; empty until the member has started.
     pub name: String,
@@ -214,9 +214,9 @@ fn host_of_url(url: &str) -> Option<&str> {
 /// The newest record of a bootstrap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bootstrap {
-    /// Its progress.
+    /// The bootstrap is complete only with `completed`.
     pub status: RecordStatus,
-    /// The first members.
+    /// Addresses of the nodes that get the first members.
     pub targets: Vec<String>,
 }
 

@@ -47,7 +47,7 @@ impl fmt::Display for ResourceKey {
 pub struct InvalidResource {
     /// The field of the manifest, or the part of the key.
     pub field: &'static str,
-    /// The expected form.
+    /// The expected form, as the end of a sentence.
     pub expected: &'static str,
 }
 

@@ -138,7 +138,7 @@ pub struct VersionOnNode {
     pub component: &'static str,
     /// Address of the node.
     pub node: String,
-    /// Its version.
+    /// Version of the component on that node.
     pub version: KubernetesVersion,
 }
 
@@ -174,7 +174,7 @@ madako_json::named!(SkewRule);
 /// A start that the policy forbids, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skew {
-    /// The broken rule.
+    /// The rule of Kubernetes' version policy that the versions break.
     pub rule: SkewRule,
     /// The component that would start, with the version that it would have.
     pub start: VersionOnNode,

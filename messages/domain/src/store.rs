@@ -80,16 +80,16 @@ impl Condition {
 /// A write of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// Sets a key.
+    /// Creates or overwrites a key.
     Put {
         /// Key relative to the prefix.
         key: String,
-        /// The new value.
+        /// The new value in bytes; the store does not interpret it.
         value: Bytes,
         /// The lease of the key; 0 for none.
         lease: i64,
     },
-    /// Deletes a key.
+    /// Deletes a key; an absent one stays absent without an error.
     Delete {
         /// Key relative to the prefix.
         key: String,
@@ -134,7 +134,7 @@ pub enum StoreErrorKind {
     Invalid,
     /// The store has no room left.
     Full,
-    /// Any other failure.
+    /// A failure that fits no other class; its message tells more.
     Other,
 }
 

@@ -108,7 +108,7 @@ pub enum Mutation {
     },
     /// The last backup of etcd that counts.
     EtcdBackup {
-        /// The backup.
+        /// Description of the backup that counts from now on.
         record: BackupRecord,
         /// Mod revision of the record to replace; 0 if there is none.
         revision: i64,
@@ -134,7 +134,7 @@ impl Mutation {
     }
 }
 
-/// An acknowledged commit.
+/// A commit that is durable in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
     /// Revision of the commit's writes.
@@ -358,7 +358,7 @@ pub enum NodeMessage {
     Act {
         /// The right to begin.
         permit: Permit,
-        /// The action.
+        /// The action, which begins only while the permit is valid.
         action: NodeAction,
         /// Takes the output, or the error.
         reply: oneshot::Sender<Result<String, NodeError>>,
@@ -476,12 +476,12 @@ pub enum OperationEnd {
     Failed {
         /// Nodes on which it failed; empty if no node is the cause.
         nodes: BTreeSet<String>,
-        /// The errors.
+        /// The errors in words, for the record.
         why: String,
     },
     /// The operation must be held. The command found that before it changed anything, and no node is the cause.
     Held {
-        /// The reason.
+        /// The reason, as the end of a sentence.
         why: String,
     },
 }

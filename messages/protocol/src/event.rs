@@ -276,7 +276,7 @@ pub enum Event {
     Operation {
         /// Id of its record.
         id: i64,
-        /// Its name.
+        /// Name of the operation, as in its record.
         operation: &'static str,
         /// A description for people.
         what: String,

@@ -9,23 +9,23 @@ use madako_json::krake::scalar::Secret;
 use madako_json::krake::tagged::{Tagged, variants};
 
 object! {
-    /// An OpenStack user.
+    /// A user of OpenStack's identity service, by id.
     pub struct UserReference {
         /// Id of the user.
         pub id: String = required;
-        /// Password.
+        /// Password of the user; never in messages.
         pub password: Secret = required;
-        /// A remark.
+        /// A remark for people; the service does not use it.
         pub comment: Option<String> = optional(None);
     }
 }
 
 object! {
-    /// An OpenStack project.
+    /// A project of OpenStack's identity service, by id.
     pub struct ProjectReference {
         /// Id of the project.
         pub id: String = required;
-        /// A remark.
+        /// A remark for people; the service does not use it.
         pub comment: Option<String> = optional(None);
     }
 }
@@ -33,9 +33,9 @@ object! {
 object! {
     /// Authentication by a password.
     pub struct Password {
-        /// The user.
+        /// The user that logs in.
         pub user: UserReference = required;
-        /// The project.
+        /// The project that is the scope of the login.
         pub project: ProjectReference = required;
     }
 }
@@ -98,11 +98,11 @@ object! {
 }
 
 object! {
-    /// An OpenStack project.
+    /// A project of OpenStack that has Magnum clusters, with its login and its metrics.
     pub struct Project constants("api" = "openstack", "kind" = "Project") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
-        /// Desired state.
+        /// The state that the user requests; only users change it.
         pub spec: ProjectSpec = required;
         /// Observed state; requests write it only through its subresource.
         pub status: ProjectStatus = subresource(ProjectStatus::default());
@@ -146,13 +146,13 @@ named_enum! {
         Pending = "PENDING",
         /// Creation is in progress.
         Creating = "CREATING",
-        /// The cluster runs.
+        /// Magnum has created the cluster.
         Running = "RUNNING",
         /// A change is in progress.
         Reconciling = "RECONCILING",
         /// Deletion is in progress.
         Deleting = "DELETING",
-        /// Permanent failure.
+        /// No controller retries; a user must change or delete the cluster.
         Failed = "FAILED",
     }
 }
@@ -160,7 +160,7 @@ named_enum! {
 object! {
     /// The status of a Magnum cluster.
     pub struct MagnumClusterStatus all_default {
-        /// The last fault.
+        /// Fault of the present state; `None` without one.
         pub reason: Option<Reason> = optional(None);
         /// State of the cluster.
         pub state: MagnumClusterState = optional(MagnumClusterState::Pending);
@@ -184,11 +184,11 @@ object! {
 }
 
 object! {
-    /// A Magnum cluster.
+    /// A cluster that OpenStack's Magnum creates in a project.
     pub struct MagnumCluster constants("api" = "openstack", "kind" = "MagnumCluster") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
-        /// Desired state.
+        /// The state that the user requests; only users change it.
         pub spec: MagnumClusterSpec = required;
         /// Observed state; requests write it only through its subresource.
         pub status: MagnumClusterStatus = subresource(MagnumClusterStatus::default());
