@@ -120,12 +120,12 @@ impl Objects for FakeObjects {
 }
 
 /// Delay and result of a provider.
-type Says = (Duration, Result<f64, FetchError>);
+type ProviderAnswer = (Duration, Result<f64, FetchError>);
 
 /// Providers by their URL.
 #[derive(Default)]
 struct FakeProviders {
-    says: Mutex<BTreeMap<String, Says>>,
+    says: Mutex<BTreeMap<String, ProviderAnswer>>,
     /// Time, URL and names of each fetch.
     asked: Mutex<Vec<(Instant, String, BTreeSet<String>)>>,
     running: AtomicUsize,

@@ -55,9 +55,9 @@ impl Registry for FakeRegistry {
     }
 }
 
-struct Noon;
+struct FixedClock;
 
-impl Clock for Noon {
+impl Clock for FixedClock {
     fn now(&self) -> OffsetDateTime {
         OffsetDateTime::from_unix_timestamp(1_795_262_400).unwrap()
     }
@@ -110,7 +110,7 @@ impl World {
             leader: "nobody".to_owned(),
             interval: INTERVAL,
             registry: Arc::clone(&registry) as Arc<dyn Registry>,
-            clock: Arc::new(Noon),
+            clock: Arc::new(FixedClock),
             events: Arc::clone(&events) as Arc<dyn EventSink>,
             state: states,
             observations,

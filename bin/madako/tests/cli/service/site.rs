@@ -27,9 +27,9 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// Machines change only by the test itself.
-struct Still;
+struct FixedClock;
 
-impl Clock for Still {
+impl Clock for FixedClock {
     fn now(&self) -> OffsetDateTime {
         datetime!(2026-11-21 12:00 UTC)
     }
@@ -63,8 +63,8 @@ impl Site {
         racks: u32,
         machines: &[(&str, u32)],
     ) -> Self {
-        let datacenter = DatacenterConfig::new(7, Still.now(), racks, machines);
-        let registry = SimulatedRegistry::new(Datacenter::new(datacenter).unwrap(), Arc::new(Still));
+        let datacenter = DatacenterConfig::new(7, FixedClock.now(), racks, machines);
+        let registry = SimulatedRegistry::new(Datacenter::new(datacenter).unwrap(), Arc::new(FixedClock));
         let listener = TcpListener::bind((HOST, 0)).await.unwrap();
         let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr().unwrap());
         let serving = registry.clone();
