@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(
             evaluate(&nodes, &set(3..20), &set(0..0), None),
             GuardVerdict::Hold(held(set(0..3), 1)),
-            "nobody acted on the first two"
+            "no actor acted on the first two"
         );
         // Two were given up, and two vanished since: these are a tenth.
         assert_eq!(evaluate(&nodes, &set(4..20), &set(0..2), None), ACCEPTED);

@@ -70,7 +70,7 @@ fn cluster_with_metrics_is_preferred_to_a_cluster_without() {
 }
 
 #[test]
-fn a_cluster_that_is_not_online_is_left_after_a_whole_reschedule_after_without_interruption() {
+fn applications_leave_a_cluster_that_is_not_online_for_a_whole_reschedule_after() {
     let mut world = World::new();
     world.scored("own", &[("own", 0.9)]);
     world.scored("other", &[("other", 0.1)]);

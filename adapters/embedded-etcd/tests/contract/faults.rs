@@ -173,7 +173,7 @@ async fn a_writer_that_panics_fails_the_store_for_readers_too() {
         let mut client = store.direct_client().await.expect("a client");
         client.put("a", "1", None).await.expect("put");
         disk.set_panics(true);
-        let error = client.put("b", "1", None).await.expect_err("nobody wrote it");
+        let error = client.put("b", "1", None).await.expect_err("the write was refused");
         assert_eq!(refusal(&error).0, Code::Unavailable);
         assert_failed(&store, &mut client, "its writer panicked").await;
         disk.set_panics(false);

@@ -66,7 +66,7 @@ async fn silent_store_is_reported() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_explained() {
+async fn listen_address_in_use_is_named_in_the_error() {
     let files = Files::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();

@@ -369,7 +369,7 @@ async fn settings_are_found_where_krakectl_finds_them() {
 }
 
 #[tokio::test]
-async fn an_api_that_is_not_there_is_named() {
+async fn unreachable_api_is_named_with_its_configuration_file() {
     let files = Files::new();
     let port = free_port();
     let config = files.write("krakectl.yaml", format!("api_url: http://127.0.0.1:{port}\nuser: me\n"));

@@ -281,7 +281,11 @@ mod tests {
         assert_eq!(step.command.as_ref().unwrap().timeout, Duration::from_secs(60));
         let step = operation.step(1).unwrap();
         assert_eq!((step.attempts, step.watch, step.need_drain), (1, Duration::ZERO, false));
-        assert_eq!(step.command.as_ref().unwrap().timeout, COMMAND_TIMEOUT, "a hung command blocks nobody");
+        assert_eq!(
+            step.command.as_ref().unwrap().timeout,
+            COMMAND_TIMEOUT,
+            "a hung command ends at its time limit"
+        );
         assert_eq!(operation.step(2), None);
     }
 

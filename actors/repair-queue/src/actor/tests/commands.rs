@@ -358,7 +358,7 @@ async fn obstacle_prevents_the_retry_of_a_failed_command() {
             2,
         ),
     ];
-    for (told, change, attempts) in changes {
+    for (expected_error, change, attempts) in changes {
         let mut world = world(&[queued(0, "w", "plain")]).await;
         world.change(|store| store.configure(&["a"], &["w"], RETRIED));
         world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::Exits(3));
@@ -378,18 +378,22 @@ async fn obstacle_prevents_the_retry_of_a_failed_command() {
             })
             .await;
         tokio::time::sleep(Duration::from_secs(1_000)).await;
-        assert_eq!(world.ran().len(), attempts, "{told:?}");
+        assert_eq!(world.ran().len(), attempts, "{expected_error:?}");
         let record = &world.records()[0];
         assert_eq!(record.status.to_string(), "cancelled");
-        assert!(record.error.starts_with(told), "{:?} does not begin with {told:?}", record.error);
+        assert!(
+            record.error.starts_with(expected_error),
+            "{:?} does not begin with {expected_error:?}",
+            record.error
+        );
         // An operator's write is not a verdict on the machine; four failed attempts are.
         let status = world.entry(0).map(|entry| entry.status);
-        let expected = match told {
+        let expected = match expected_error {
             "" => Some(RepairStatus::Failed),
-            told if told.contains("deleted") => None,
+            expected_error if expected_error.contains("deleted") => None,
             _ => Some(RepairStatus::Processing),
         };
-        assert_eq!(status, expected, "{told:?}");
+        assert_eq!(status, expected, "{expected_error:?}");
     }
 }
 

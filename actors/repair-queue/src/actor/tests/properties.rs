@@ -309,7 +309,7 @@ impl Site {
                 let unanswered = CommitError::Unanswered { deadline: Duration::from_secs(10) };
                 let failure = match how {
                     0 => (false, unanswered),
-                    1 => (false, CommitError::Conflict { keys: vec!["somebody's".to_owned()] }),
+                    1 => (false, CommitError::Conflict { keys: vec!["another key".to_owned()] }),
                     _ => (true, unanswered),
                 };
                 self.world.leader_state.lock().unwrap().fails.push_back(failure);

@@ -143,7 +143,7 @@ async fn dates_long_past_and_far_ahead_are_only_dates() {
         }
     }
     calm(&service).await;
-    site.unchanged(&cluster, "a date alone moves nobody").await;
+    site.unchanged(&cluster, "a date alone moves no node").await;
     let grown = site.grow_to(WORKERS + 8).await;
     let new: Vec<&String> = grown.workers.iter().filter(|worker| !cluster.workers.contains(worker)).collect();
     assert_eq!(new.len(), 8);
