@@ -185,11 +185,11 @@ pub enum BadLabel {
     Rack(i64),
     /// A negative position in the rack.
     IndexInRack(i64),
-    /// The name of a label.
+    /// The name is not one of Kubernetes.
     Name(Box<str>),
     /// The value of a label.
     Value {
-        /// The name of the label.
+        /// Name of the label that has the value.
         name: Box<str>,
         /// The value that is not a label value of Kubernetes.
         value: Box<str>,
@@ -217,7 +217,7 @@ go_object! {
     /// Unknown fields are dropped, because a registry refuses unknown variables.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct MachineParams {
-        /// Labels of the machine.
+        /// Labels that a machine must have; absent: any.
         pub labels: Option<Vec<MachineLabel>> = "labels";
         /// Racks of which a machine must have one; absent: any.
         pub racks: Option<Vec<i64>> = "racks", is Kind::List(&schema::INT);

@@ -164,7 +164,7 @@ impl EtcdStatus {
     }
 }
 
-/// A member of etcd.
+/// A member as etcd lists it, with the state of its own answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EtcdMember {
     /// The number that etcd gave the member; it is unique in the cluster.

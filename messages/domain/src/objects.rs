@@ -112,7 +112,7 @@ pub type Annotations = BTreeMap<String, String>;
 /// A Node object, as far as the service keeps it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeObject {
-    /// Name of the object.
+    /// Name of the node in Kubernetes.
     pub name: String,
     /// The version that was read. A change is sent against it.
     pub resource_version: String,
@@ -148,7 +148,7 @@ impl fmt::Display for SecretVersion {
 /// A change of a Node object against the version that was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeChange {
-    /// Name of the object.
+    /// Name of the node in Kubernetes.
     pub name: String,
     /// The version that was read.
     pub resource_version: String,

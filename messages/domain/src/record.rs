@@ -26,7 +26,7 @@ go_object! {
     /// One step of an operation.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Command {
-        /// Name of the command.
+        /// Name of the kind of command, as `madako history` shows it.
         pub name: String = "name";
         /// Object that the command changes.
         pub target: String = "target";

@@ -23,7 +23,7 @@ pub const ANNOTATION_ISSUE_CERT: &str = "cke.cybozu.com/issue-cert";
 /// The name of a resource among all resources: its key below `resource/`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ResourceKey {
-    /// Kind of the resource.
+    /// Kind in Kubernetes, such as `ConfigMap`.
     pub kind: String,
     /// Namespace; `None` for a cluster-wide resource.
     pub namespace: Option<String>,

@@ -12,7 +12,7 @@ use strum::IntoStaticStr;
 /// A stored value with its revisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The bytes of the value.
+    /// The value, which the store does not interpret.
     pub value: Bytes,
     /// Revision of its creation.
     pub create_revision: i64,

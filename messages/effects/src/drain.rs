@@ -28,7 +28,7 @@ use tracing::{Instrument as _, info_span};
 use crate::limits::DRAIN_POLL;
 use crate::permits::Permits;
 
-/// The rules of a drain.
+/// The rules that decide on each pod of a drained node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainRules {
     /// The purpose, which decides on the pods of jobs and on volumes.

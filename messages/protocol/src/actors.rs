@@ -189,7 +189,7 @@ pub enum LeaderMessage {
     },
     /// Gives up leadership and pauses the candidacy.
     Yield {
-        /// Duration of the pause.
+        /// Time without candidacy.
         pause: Duration,
     },
 }
@@ -419,7 +419,7 @@ impl Addressed for BackupMessage {
     const ACTOR: &'static str = "etcd-backup";
 }
 
-/// The end of a backup.
+/// The result of a backup, with the older backups that it removed.
 #[derive(Debug)]
 pub struct BackupEnd {
     /// The committed record and its revision, or the reason why no backup counts.

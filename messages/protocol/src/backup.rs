@@ -66,7 +66,7 @@ pub enum BackupError {
     /// etcd could not be restored from the backup.
     #[error("cannot restore etcd from the backup {name}: {why}")]
     NotRestored {
-        /// Name of the backup.
+        /// Name of the file of the backup in its directory.
         name: String,
         /// The messages of etcd.
         why: String,
@@ -77,7 +77,7 @@ pub enum BackupError {
          refuted; prove another backup"
     )]
     Compacted {
-        /// Name of the backup.
+        /// Name of the file of the backup in its directory.
         name: String,
         /// Revision of the snapshot.
         revision: i64,
@@ -87,7 +87,7 @@ pub enum BackupError {
         "the backup {name} is not a copy of the cluster's etcd: {difference}; its file was renamed to {renamed}"
     )]
     Refuted {
-        /// Name of the backup.
+        /// Name of the file of the backup in its directory.
         name: String,
         /// Present name of its file.
         renamed: String,

@@ -320,7 +320,7 @@ pub enum Event {
     },
     /// The reign failed too often: the instance pauses its candidacy.
     Meltdown {
-        /// Duration of the pause.
+        /// Time without candidacy.
         pause: Duration,
     },
 }

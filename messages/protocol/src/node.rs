@@ -34,7 +34,7 @@ pub enum NodeError {
     /// No connection, or the connection broke. An action may have happened.
     #[error("{address} is not reachable: {why}")]
     Unreachable {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// The failure of the connection, as the system or SSH reports it.
         why: String,
@@ -45,7 +45,7 @@ pub enum NodeError {
          madako ssh forget {address}"
     )]
     HostKey {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// Fingerprint of the pinned key.
         pinned: String,
@@ -55,7 +55,7 @@ pub enum NodeError {
     /// There is no private key for the login.
     #[error("no private key for the login on {address}: {why}")]
     Key {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// The reason, without a part of a key.
         why: String,
@@ -63,7 +63,7 @@ pub enum NodeError {
     /// The node refused the login.
     #[error("{address} refused the login of {user}: {why}")]
     Login {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// Login name over SSH, from the cluster configuration.
         user: String,
@@ -73,7 +73,7 @@ pub enum NodeError {
     /// The container engine of the node does not work.
     #[error("the container engine of {address} does not work: {why}")]
     Engine {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// The message of the engine.
         why: String,
@@ -81,7 +81,7 @@ pub enum NodeError {
     /// An action failed.
     #[error("{what} failed on {address} with exit code {code}: {why}")]
     Failed {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// The action in words, for messages.
         what: String,
@@ -93,7 +93,7 @@ pub enum NodeError {
     /// A snapshot of etcd cannot be restored. Nothing of etcd was changed.
     #[error("the snapshot {path} on {address} cannot be restored: {why}")]
     Snapshot {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// Path of the snapshot.
         path: String,
@@ -103,7 +103,7 @@ pub enum NodeError {
     /// No answer in time. The remote command was killed, if the node still answers.
     #[error("{what} on {address} took longer than {limit:?}")]
     Deadline {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// The action or query.
         what: String,
@@ -113,7 +113,7 @@ pub enum NodeError {
     /// The answer is longer than allowed, or does not have the expected form.
     #[error("unusable answer of {address} to {what}: {why}")]
     Malformed {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// The action or query.
         what: String,

@@ -18,7 +18,6 @@ fn header(name: &str, mode: u32, owner: u32, size: usize) -> [u8; BLOCK] {
     with_checksum(header)
 }
 
-/// The header with its checksum.
 fn with_checksum(mut header: [u8; BLOCK]) -> [u8; BLOCK] {
     header[148..156].fill(b' ');
     let sum: u64 = header.iter().map(|byte| u64::from(*byte)).sum();

@@ -23,7 +23,7 @@ pub enum Treatment {
     EvictOrDelete,
 }
 
-/// The purpose of a drain.
+/// The reason for a drain, which decides on the pods of jobs and on volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainPurpose {
     /// The machine is repaired, and may not return: pods of jobs are evicted unless they run.

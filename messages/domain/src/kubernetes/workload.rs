@@ -11,11 +11,11 @@ use crate::kubernetes::{KubeNode, Pod, PodPhase};
 /// The object that controls another one, as the owned object names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerReference {
-    /// Kind of the owner.
+    /// Kind of the controller, such as `ReplicaSet` or `Job`.
     pub kind: String,
     /// Name of the owner, in the namespace of the owned object.
     pub name: String,
-    /// Uid of the owner.
+    /// Identifier from the API server; a later object of the same name has another one.
     pub uid: String,
 }
 
@@ -26,7 +26,7 @@ pub struct ScheduledPod {
     pub pod: Pod,
     /// Name of the Node object.
     pub node: String,
-    /// Labels of the pod.
+    /// Labels, by which disruption budgets select the pod.
     pub labels: BTreeMap<String, String>,
     /// The controller of the pod.
     pub owner: Option<OwnerReference>,
@@ -39,7 +39,7 @@ pub struct ScheduledPod {
 pub struct DisruptionBudget {
     /// Namespace of the budget and of its pods.
     pub namespace: String,
-    /// Name of the budget.
+    /// Name, unique in the namespace.
     pub name: String,
     /// The selector of its pods. The empty selector selects all pods of the namespace, an absent one selects none.
     pub selector: Option<LabelSelector>,

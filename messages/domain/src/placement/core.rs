@@ -64,7 +64,7 @@ object! {
 object! {
     /// Source of a metric's values.
     pub struct MetricSpecProvider {
-        /// Name of the provider.
+        /// Name of the provider in the namespace of the metric, or of a global provider.
         pub name: String = required;
         /// Name of the metric at the provider.
         pub metric: String = required;

@@ -156,7 +156,7 @@ impl CloudKind {
 pub type CloudSpec = Tagged<CloudKind>;
 
 named_enum! {
-    /// The state of a cloud.
+    /// The state of a cloud, which depends on its metrics alone.
     pub enum CloudState {
         /// Every metric of the cloud has a value.
         Online = "ONLINE",
@@ -168,7 +168,7 @@ named_enum! {
 object! {
     /// The status of a cloud.
     pub struct CloudStatus all_default {
-        /// State of the cloud.
+        /// The observed state; `ONLINE` until a metric fails.
         pub state: CloudState = optional(CloudState::Online);
         /// Fault of each failing metric, by the metric's name.
         pub metrics_reasons: Entries<Reason> = optional(Entries::new());

@@ -94,7 +94,7 @@ object! {
         pub namespace: Option<String> = optional(None);
         /// Kind, such as `Cluster`.
         pub kind: String = required;
-        /// Name of the resource.
+        /// Name, unique among the resources of the kind in the namespace.
         pub name: String = required;
     }
 }
@@ -129,7 +129,7 @@ impl ResourceRef {
 object! {
     /// A reference to a metric, with the metric's weight for the referring resource.
     pub struct MetricRef {
-        /// Name of the metric.
+        /// Name of the metric; `namespaced` tells where it is.
         pub name: String = required;
         /// Weight; finite and not negative in requests.
         pub weight: f64 = required, check(check_weight, NotNegative);
@@ -230,7 +230,7 @@ object! {
 }
 
 impl Reason {
-    /// A reason with its message.
+    /// A reason with a message of one sentence, without secrets.
     #[must_use]
     pub fn new(code: ReasonCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), rest: madako_json::krake::reader::UnreadFields::default() }

@@ -11,7 +11,7 @@ use madako_json::krake::tagged::{Tagged, variants};
 object! {
     /// A user of OpenStack's identity service, by id.
     pub struct UserReference {
-        /// Id of the user.
+        /// Identifier that OpenStack gave the user.
         pub id: String = required;
         /// Password of the user; never in messages.
         pub password: Secret = required;
@@ -23,7 +23,7 @@ object! {
 object! {
     /// A project of OpenStack's identity service, by id.
     pub struct ProjectReference {
-        /// Id of the project.
+        /// Identifier that OpenStack gave the project.
         pub id: String = required;
         /// A remark for people; the service does not use it.
         pub comment: Option<String> = optional(None);
@@ -43,9 +43,9 @@ object! {
 object! {
     /// Authentication by an application credential.
     pub struct ApplicationCredential {
-        /// Id of the credential.
+        /// Identifier that OpenStack gave the credential.
         pub id: String = required;
-        /// Secret of the credential.
+        /// Secret of the credential; never in messages.
         pub secret: Secret = required;
     }
 }
@@ -72,13 +72,13 @@ object! {
         pub auth: AuthMethod = required;
         /// Id of the Magnum cluster template.
         pub template: String = required;
-        /// Metrics of the project.
+        /// Metrics by which the project is compared with other projects.
         pub metrics: Vec<MetricRef> = optional(Vec::new());
     }
 }
 
 named_enum! {
-    /// The state of a project.
+    /// The state of a project, which depends on its metrics alone.
     pub enum ProjectState {
         /// Every metric of the project has a value.
         Online = "ONLINE",
@@ -90,7 +90,7 @@ named_enum! {
 object! {
     /// The status of a project.
     pub struct ProjectStatus all_default {
-        /// State of the project.
+        /// The observed state; `ONLINE` until a metric fails.
         pub state: ProjectState = optional(ProjectState::Online);
         /// Fault of each failing metric, by the metric's name.
         pub metrics_reasons: Entries<Reason> = optional(Entries::new());
@@ -132,7 +132,7 @@ object! {
         pub master_count: Option<i64> = optional_immutable(None);
         /// Number of worker nodes.
         pub node_count: Option<i64> = optional(None);
-        /// Metrics of the cluster.
+        /// Metrics that the cluster has, by reference.
         pub metrics: Vec<MetricRef> = optional(Vec::new());
         /// Constraints on the placement.
         pub constraints: Option<MagnumConstraints> = optional(None);

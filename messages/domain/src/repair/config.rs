@@ -106,13 +106,13 @@ pub enum MissingConfig {
     /// No procedure covers the machine's type.
     #[error("there is no repair procedure for machines of type {machine_type:?}")]
     Procedure {
-        /// Type of the machine.
+        /// Type that the entry names for its machine.
         machine_type: String,
     },
     /// The procedure lacks the operation.
     #[error("the repair procedure for machines of type {machine_type:?} has no operation {operation:?}")]
     Operation {
-        /// Type of the machine.
+        /// Type that the entry names for its machine.
         machine_type: String,
         /// Name of the missing operation.
         operation: String,

@@ -69,7 +69,6 @@ pub(super) async fn measure_watchers(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The application at one of its changes.
 fn application_after_changes(change: usize) -> serde_json::Value {
     let mut application = application_json("watched");
     application["metadata"]["labels"]["change"] = format!("{change}").into();

@@ -28,7 +28,7 @@ const OPERATOR: &str = "is, =, ==, is not, !=, in (...) or not in (...)";
 /// The parsed content of a label constraint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelRule {
-    /// The key of the label.
+    /// Key of the label that the resource must have.
     pub key: String,
     /// The condition on its value.
     pub test: LabelTest,
