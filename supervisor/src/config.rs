@@ -165,7 +165,7 @@ const BOOT_TIMEOUT: Kind = Kind::Checked("a duration from 1m to 24h, such as 30m
 pub enum ConfigError {
     #[error("cannot read the configuration file {}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// The file is not YAML or JSON document.
+    /// The file is neither YAML nor JSON.
     #[error("configuration file {} is not valid YAML: {why}", path.display())]
     NotYaml {
         path: PathBuf,

@@ -366,7 +366,7 @@ impl EpochActorsDirector {
                 if running.take().is_some() {
                     // Loss of leadership stops the reign at once: handlers are cancelled in mid-await.
                     if let Err(error) = self.root.stop_child(REIGN, Mode::Now).await {
-                        tracing::debug!(%error, "the reign had ended already");
+                        tracing::debug!(%error, "the leader's actors had ended already");
                     }
                 }
                 // The wanted epoch may have changed while the old reign ended.
@@ -374,7 +374,7 @@ impl EpochActorsDirector {
                     if let Some(epoch) = &wanted {
                         self.melted.send_replace(false);
                         if let Err(error) = self.root.add_child(self.actors_of_term(epoch)).await {
-                            tracing::error!(%error, "cannot start the reign");
+                            tracing::error!(%error, "cannot start the leader's actors");
                         }
                     }
                     running = wanted;
@@ -561,7 +561,7 @@ impl EpochActorsDirector {
         ChildSpec::for_supervisor(spec).own_budget(
             REIGN_BUDGET,
             BudgetAction::Report(Arc::new(move |exceeded| {
-                tracing::error!(%exceeded, "the reign exceeded its restart budget");
+                tracing::error!(%exceeded, "the leader's actors exceeded their restart budget");
                 // Full: a notification is pending already.
                 let _ = given_up.try_send(());
             })),

@@ -201,7 +201,7 @@ fn log_event(instance: &str, event: &Event) {
         Event::Meltdown { pause } => error!(
             instance,
             pause_seconds = pause.as_secs_f64(),
-            "the reign failed too often; the instance gives up leadership for a while"
+            "the leader's actors failed too often; the instance gives up leadership for a while"
         ),
     }
 }

@@ -116,7 +116,11 @@ impl Predecessor {
             sleep(PREDECESSOR_GLANCE).await;
         }
         if let Err(error) = self.commands.forget_unknown() {
-            tracing::warn!(%error, notes = %self.notes.display(), "notes of commands of earlier processes stay");
+            tracing::warn!(
+                %error,
+                notes = %self.notes.display(),
+                "cannot delete the notes of commands of earlier processes"
+            );
         }
     }
 
@@ -148,6 +152,6 @@ fn log_lease_wait(left: &EarlierLeases, lease: &LeftLease, why: &str) {
         lease = format!("{:x}", lease.id),
         seconds = remaining_seconds(left, lease),
         why,
-        "waits for the expiry of the session lease of the previous process"
+        "the service waits for the expiry of the session lease of the previous process"
     );
 }

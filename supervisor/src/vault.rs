@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authority_is_one_certificate_in_pem_or_more_and_none_means_those_of_the_system() {
+    fn authority_is_one_or_more_pem_certificates_or_the_system_store() {
         let pem = rcgen::generate_simple_self_signed(vec!["vault".to_owned()]).unwrap().cert.pem();
         for (given, works) in [
             (String::new(), true),

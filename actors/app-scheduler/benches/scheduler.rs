@@ -182,7 +182,6 @@ fn apply_writes(snapshot: &mut Snapshot, pass: &Pass) {
     snapshot.apply(&changes);
 }
 
-/// CPU time of this thread.
 fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

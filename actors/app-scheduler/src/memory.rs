@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_that_a_clock_ahead_takes_for_long_past_count_for_the_next_leader() {
+    fn moves_that_look_old_to_a_clock_ahead_count_for_the_next_leader() {
         let mut memory = Memory::default();
         memory.note_moves(3, SPAN, at(0));
         memory.note_moves(0, SPAN, at(3601));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_that_a_clock_ahead_noted_count_from_when_they_are_seen() {
+    fn moves_noted_by_a_clock_ahead_count_from_their_observation() {
         let mut memory = Memory::default();
         memory.note_moves(3, SPAN, at(3600));
         memory.note_moves(0, SPAN, at(10));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_of_this_reign_count_though_the_clock_jumps_ahead() {
+    fn moves_of_this_epoch_count_when_the_clock_jumps_ahead() {
         let mut memory = Memory::default();
         memory.note_moves(2, SPAN, at(3600));
         // The clock is right for a moment, and then ahead again.
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_that_a_step_of_the_clock_hides_count_for_no_longer_than_they_would_have() {
+    fn clock_step_does_not_extend_the_time_for_which_moves_count() {
         let mut memory = Memory::default();
         memory.note_moves(2, SPAN, at(0));
         memory.note_moves(1, SPAN, at(30));

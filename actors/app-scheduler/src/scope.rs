@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constraints_that_say_the_same_are_judged_once() {
+    fn equal_constraints_are_evaluated_once() {
         let labels: [[LabelConstraint; 1]; 2] =
             ["loc = DE", "loc is DE"].map(|written| [written.parse().unwrap()]);
         let metrics: [[MetricConstraint; 1]; 2] =

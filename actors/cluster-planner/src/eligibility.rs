@@ -58,7 +58,7 @@ pub fn evaluate_eligibility(
 ) -> Vec<Eligibility> {
     let inventory = Inventory::new(machines, current);
     let templates = Templates::new(template, &inventory);
-    let judge = |machine: &Machine| {
+    let evaluate = |machine: &Machine| {
         let role = machine.spec.role.as_str();
         let as_control_plane = templates.control_plane_role().is_none_or(|wanted| **wanted == *role);
         let Some(id) = machine.address().and_then(|address| inventory.find(address)) else {
@@ -82,7 +82,7 @@ pub fn evaluate_eligibility(
             Eligibility::Spare { as_control_plane, as_worker }
         }
     };
-    machines.iter().map(judge).collect()
+    machines.iter().map(evaluate).collect()
 }
 
 #[cfg(test)]

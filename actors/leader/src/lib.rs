@@ -1,5 +1,5 @@
 //! The leader: it campaigns, holds the store's state, and checks and commits every change that another actor decides. A
-//! reign is the set of actors that work in one epoch, the term of one leader.
+//! reign is the set of actors that work in one epoch.
 //!
 //! Guarantees: every write that the system decides is one transaction that compares the leader key's create revision,
 //! so that the write of a deposed leader fails in the store. No mutation that breaks an invariant is committed. A

@@ -254,7 +254,10 @@ mod tests {
         Epoch { number: 7, key: "leader//1f".to_owned(), lease: 0x1f }
     }
 
-    fn judged(mutation: &ClusterMutation, status_lease: Option<i64>) -> Result<Transaction, CommitError> {
+    fn checked_transaction(
+        mutation: &ClusterMutation,
+        status_lease: Option<i64>,
+    ) -> Result<Transaction, CommitError> {
         let present = SeenValues { status_lease, ..SeenValues::default() };
         cluster_transaction(&epoch(), mutation, &RepairQueue::default(), present, NOW)
     }
@@ -294,7 +297,7 @@ mod tests {
     #[test]
     fn every_transaction_is_fenced_by_the_leader_key() {
         let guard = kept_transaction(&epoch(), keys::REMOVAL_GUARD, None::<&GuardState>, 3);
-        for transaction in [judged(&planned(&["a", "b"]), None), guard] {
+        for transaction in [checked_transaction(&planned(&["a", "b"]), None), guard] {
             let transaction = transaction.unwrap();
             assert_eq!(
                 transaction.conditions[0],
@@ -310,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_commit_of_a_first_cluster_has_revision_reasons_and_status() {
-        let transaction = judged(&planned(&["a", "b"]), None).unwrap();
+        let transaction = checked_transaction(&planned(&["a", "b"]), None).unwrap();
         let written = written(&transaction);
         assert_eq!(
             written.keys().copied().collect::<BTreeSet<_>>(),
@@ -355,13 +358,13 @@ mod tests {
 
     #[test]
     fn a_status_that_hangs_on_the_epochs_lease_is_not_written_again() {
-        let transaction = judged(&planned(&["a", "b"]), Some(0x1f)).unwrap();
+        let transaction = checked_transaction(&planned(&["a", "b"]), Some(0x1f)).unwrap();
         assert!(!written(&transaction).contains_key(keys::STATUS));
     }
 
     #[test]
     fn a_plan_that_breaks_an_invariant_becomes_no_transaction() {
-        let error = judged(&planned(&["a"]), None).unwrap_err();
+        let error = checked_transaction(&planned(&["a"]), None).unwrap_err();
         let CommitError::Invariant { violations } = error else { panic!("{error}") };
         assert_eq!(violations.len(), 1);
         assert!(violations[0].to_string().starts_with("I6: the node b"), "{}", violations[0]);
@@ -370,7 +373,7 @@ mod tests {
     #[test]
     fn a_plan_without_a_cluster_becomes_no_transaction() {
         let plan = Arc::new(Plan::default());
-        let error = judged(&ClusterMutation { plan, ..planned(&["a", "b"]) }, None).unwrap_err();
+        let error = checked_transaction(&ClusterMutation { plan, ..planned(&["a", "b"]) }, None).unwrap_err();
         assert_eq!(error, CommitError::NoCluster);
     }
 

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_ahead_counts_from_when_it_was_seen_first() {
+    fn timestamp_in_the_future_counts_from_its_first_observation() {
         let mut store = Store::new(&["a"], &["w", "x"]);
         let (ahead, near) = (processing(0, "w", 0, Watching, -3600), processing(1, "x", 0, Watching, -60));
         store.entry(&ahead);

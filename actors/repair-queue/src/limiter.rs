@@ -167,7 +167,7 @@ pub fn limit(input: &LimiterInput<'_>) -> Decision {
         .hold
         .map_or_else(Holds::new, |settings| holds_of(reports, &indexed, settings, input.holds, input.at));
     let tables = LookupTables::new(input, &indexed, &holds);
-    let judged: Vec<ReasonList> = (0..reports.len())
+    let evaluated: Vec<ReasonList> = (0..reports.len())
         .map(|place| {
             let mut reasons = ReasonList::default();
             let Some(key) = indexed.keys[place] else {
@@ -181,14 +181,14 @@ pub fn limit(input: &LimiterInput<'_>) -> Decision {
             reasons
         })
         .collect();
-    let passed = judged.iter().filter(|reasons| reasons.counts_as_refused()).count();
+    let passed = evaluated.iter().filter(|reasons| reasons.counts_as_refused()).count();
     let maximum = input.constraints.maximum_repair_queue_entries;
     let entries = input.entries.len();
     let too_many = i64::try_from(entries + passed)
         .is_ok_and(|sum| sum > maximum + i64::from(is_planted(Canary::OneEntryTooMany)));
 
     let mut decision = Decision { refused: Vec::with_capacity(reports.len()), ..Decision::default() };
-    for (report, reasons) in judged.into_iter().enumerate() {
+    for (report, reasons) in evaluated.into_iter().enumerate() {
         let too_many = || too_many.then_some(Reason::TooMany { entries, reports: passed, maximum });
         match reasons.first.or_else(too_many) {
             None => decision.add.push(entry_for(&reports[report])),

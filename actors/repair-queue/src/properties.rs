@@ -184,7 +184,7 @@ impl World {
                 change
             }
         };
-        assert!(self.store.commit(&change), "nobody else wrote");
+        assert!(self.store.commit(&change), "no other client wrote");
         let drained = self.store.state();
         self.live
             .drains

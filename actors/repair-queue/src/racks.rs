@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_rack_is_known_of_machines_that_hold_it_of_answers_and_of_nodes() {
+    fn rack_of_a_machine_comes_from_the_hold_the_answer_or_the_node() {
         let reports: Vec<Machine> = (1..=3).map(|id| machine(id, 3, 9.0)).collect();
         let settings = HoldSettings::default();
         let holds = holds_at(&reports, Some(&settings), &Holds::new(), now());

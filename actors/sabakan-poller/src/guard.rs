@@ -136,14 +136,14 @@ mod tests {
         assert_eq!(
             evaluate(&nodes, &set(3..20), &set(0..0), None),
             GuardVerdict::Hold(held(set(0..3), 1)),
-            "nobody acted on the first two"
+            "no actor acted on the first two"
         );
         // Two were given up, and two vanished since: these are a tenth.
         assert_eq!(evaluate(&nodes, &set(4..20), &set(0..2), None), ACCEPTED);
     }
 
     #[test]
-    fn a_confirmation_counts_for_the_nodes_it_named_and_for_no_others() {
+    fn confirmation_covers_only_the_nodes_that_it_names() {
         let confirmed = GuardState { confirmed: true, ..held(set(0..3), 1) };
         assert_eq!(
             evaluate(&set(0..20), &set(3..20), &set(0..0), Some(&confirmed)),

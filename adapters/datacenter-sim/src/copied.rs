@@ -134,7 +134,7 @@ mod tests {
             let state = machine.status.state;
             assert!(!matches!(state, MachineState::Healthy | MachineState::Unhealthy), "{state:?}");
         }
-        assert!(copied.add(2, "compute").is_err(), "nobody could know its address");
+        assert!(copied.add(2, "compute").is_err(), "its address would be unknown");
         copied.advance(START + time::Duration::days(400));
     }
 

@@ -60,7 +60,7 @@ mod tests {
 
     /// Every pair of states, by sabakan's `docs/lifecycle.md`: `+` permitted, `-` forbidden, `=` the same.
     #[test]
-    fn every_pair_of_states_is_as_sabakan_has_it() {
+    fn state_transitions_equal_those_of_sabakan() {
         #[rustfmt::skip]
         let table = [
             // to:  UNI HEA UNH UNR UPD ING RED

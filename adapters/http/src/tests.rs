@@ -319,7 +319,7 @@ async fn a_long_body_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_takes_too_long_is_answered_for() {
+async fn slow_request_gets_an_answer_at_its_deadline() {
     let world = world_with(odd_pages(), Limits::DEFAULT);
     let began = Instant::now();
     assert_eq!(world.ask("GET /hangs").await, json(503, r#"{"error":"no answer in time","status":503}"#));
@@ -335,7 +335,7 @@ async fn a_page_that_panics_ends_its_connection_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_not_read_is_given_up_and_its_place_is_free() {
+async fn unread_answer_is_abandoned_and_its_connection_slot_is_freed() {
     let world = world_with(odd_pages(), Limits { connections: 1, ..Limits::DEFAULT });
     let mut io = world.dialer.connect().await.unwrap();
     io.write_all(b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();

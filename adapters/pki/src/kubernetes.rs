@@ -81,7 +81,7 @@ impl SharedSecrets {
     }
 
     /// Changes the encrypted keys in the store, by compare-and-swap.
-    async fn change_sealed_keys(
+    async fn change_encrypted_keys(
         &self,
         permit: &Permit,
         change: &EncryptionKeyChange,
@@ -138,14 +138,15 @@ impl SharedSecrets {
         }
     }
 
-    /// The stored pair.
     async fn read_pair(&self) -> Result<Option<IssuedCertificate>, KubernetesSecretError> {
         let certificate = self.read_secret(PAIR, keys::SERVICE_ACCOUNT_CERTIFICATE).await?;
         let plain = self.read_secret(PAIR, keys::SERVICE_ACCOUNT_KEY).await?;
-        let sealed = self.read_secret(PAIR, keys::SERVICE_ACCOUNT_SEALED).await?;
-        let private_key = match (plain, sealed) {
+        let encrypted = self.read_secret(PAIR, keys::SERVICE_ACCOUNT_ENCRYPTED).await?;
+        let private_key = match (plain, encrypted) {
             (Some(plain), _) => Some(Secret::new(plain)),
-            (None, Some(sealed)) => Some(self.decrypt(PAIR, keys::SERVICE_ACCOUNT_SEALED, &sealed)?),
+            (None, Some(encrypted)) => {
+                Some(self.decrypt(PAIR, keys::SERVICE_ACCOUNT_ENCRYPTED, &encrypted)?)
+            }
             (None, None) => None,
         };
         match (certificate, private_key) {
@@ -176,7 +177,7 @@ impl KubernetesSecrets for SharedSecrets {
         let (key, private_key) = match vault {
             Some(_) => (keys::SERVICE_ACCOUNT_KEY, issued.private_key.reveal().to_owned()),
             None => {
-                let key = keys::SERVICE_ACCOUNT_SEALED;
+                let key = keys::SERVICE_ACCOUNT_ENCRYPTED;
                 (key, self.encrypt(PAIR, key, &issued.private_key)?)
             }
         };
@@ -202,8 +203,8 @@ impl KubernetesSecrets for SharedSecrets {
         }
         let first =
             generate_first_keys(self.clock.now()).map_err(|why| stored_secret_error(ENCRYPTION, why))?;
-        let sealed = self.encrypt(ENCRYPTION, key, &first)?;
-        self.create(ENCRYPTION, permit, BTreeMap::from([(key, sealed)])).await?;
+        let encrypted = self.encrypt(ENCRYPTION, key, &first)?;
+        self.create(ENCRYPTION, permit, BTreeMap::from([(key, encrypted)])).await?;
         let text = self.read_secret(ENCRYPTION, key).await?;
         let text = text.ok_or_else(|| stored_secret_error(ENCRYPTION, "they are gone from the store"))?;
         self.decrypt(ENCRYPTION, key, &text)
@@ -217,7 +218,7 @@ impl KubernetesSecrets for SharedSecrets {
         let failed = |error: madako_protocol::vault::VaultError| stored_secret_error(ENCRYPTION, error);
         permit.check(Instant::now())?;
         let Some(secrets) = self.vault.open_secrets().await.map_err(failed)? else {
-            return self.change_sealed_keys(permit, change).await;
+            return self.change_encrypted_keys(permit, change).await;
         };
         // The permit is the only fence: another leader may change the keys after its end.
         let changed = timeout_at(permit.expires_at(), secrets.change_encryption_keys(change)).await;

@@ -1,4 +1,4 @@
-//! Certificates that the authorities issue, as TLS judges them; creation and import in an embedded store.
+//! Certificates that the authorities issue, as TLS validates them; creation and import in an embedded store.
 
 use std::sync::Arc;
 use std::time::Duration;

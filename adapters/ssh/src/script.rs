@@ -145,7 +145,7 @@ const SELINUX: &str = "se=\nif [ \"$(getenforce 2>/dev/null)\" = Enforcing ]; th
 /// Refuses a start of etcd on a volume without data: without a list of first members, etcd would form a cluster of its
 /// own. Any other file, such as `lost+found` or a backup, is not data of a member.
 ///
-/// A volume that the login cannot read, or that the engine mounts only for a container, is not judged; neither is another
+/// A volume that the login cannot read, or that the engine mounts only for a container, is not checked; neither is another
 /// directory of data in the arguments of the operator.
 fn require_data_script(spec: &ContainerSpec) -> String {
     let is_first = spec.builtin.args.iter().any(|arg| arg.starts_with(FIRST_MEMBERS));

@@ -147,7 +147,7 @@ impl Candidate {
 
     /// Obtains a session; retries without limit.
     async fn open_session(&mut self) -> Result<Session, SessionEnd> {
-        // A new term must not begin before the receiver knows of the end of the previous one.
+        // A new epoch must not begin before the receiver knows of the end of the previous one.
         while !self.outbox.is_empty() {
             self.run_while_serving(self.events.clone().reserve_owned()).await.map(drop)?;
             self.flush();

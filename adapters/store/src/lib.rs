@@ -7,7 +7,7 @@
 //! - A watch delivers every change in the order of revisions and never splits a revision. It sends
 //!   [`WatchEvent::Listed`](madako_protocol::store::WatchEvent) whenever it may have missed changes: after a
 //!   compaction, and when the store behind the address was replaced or reset to an earlier state.
-//! - Of all campaigns on one prefix (including CKE's) at most one leads. Each ends its term by its own clock before the
+//! - Of all campaigns on one prefix (including CKE's) at most one leads. Each ends its epoch by its own clock before the
 //!   store could elect another.
 //! - Placement's resources are read from a cache that shows all writes that completed before the read began
 //!   ([`CachedObjects`]). Their secrets are encrypted in etcd if there are keys ([`Encryption`]).

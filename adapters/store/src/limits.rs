@@ -17,7 +17,7 @@ pub(crate) const CAMPAIGN_COMMANDS: usize = 4;
 /// A lease is renewed after this fraction of its TTL, as in etcd's own client: two more attempts fit.
 pub(crate) const RENEW_AFTER: u32 = 3;
 /// Divisor of the TTL, for the part that is not used: it covers clocks that run at different rates, and the time
-/// from the end of a term until its last effect is stopped.
+/// from the end of an epoch until its last effect is stopped.
 pub(crate) const TTL_MARGIN: u32 = 10;
 /// Upper bound of that margin: a clock that drifts more than this during a lease is broken.
 pub(crate) const LONGEST_MARGIN: Duration = Duration::from_secs(5);

@@ -110,8 +110,8 @@ impl EtcdStore {
         self.connections.name()
     }
 
-    /// The same store over the same connection with an empty prefix, that is with absolute keys. The terms of campaigns
-    /// are valid in both.
+    /// The same store over the same connection with an empty prefix, that is with absolute keys. The epochs of
+    /// campaigns are valid in both.
     #[must_use]
     pub fn with_absolute_keys(&self) -> Self {
         Self { namespace: Namespace::new(""), ..self.clone() }

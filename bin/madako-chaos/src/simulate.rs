@@ -226,7 +226,6 @@ impl RunResult<'_> {
         }
     }
 
-    /// The command that repeats the run.
     fn repeat_command(&self) -> String {
         self.command_with(self.args.only.as_ref(), self.args.length)
     }

@@ -186,7 +186,7 @@ mod planted {
     }
 
     #[test]
-    fn the_table_and_the_program_have_the_same() {
+    fn table_and_program_list_the_same_planted_bugs() {
         let (code, listed) = simulated(&["--canaries"]);
         assert_eq!(code, Some(0));
         let text = |row: &Value, name: &str| row[name].as_str().unwrap().to_owned();

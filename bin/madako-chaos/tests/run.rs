@@ -98,7 +98,7 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
     // The file of an earlier run must be gone.
     let _ = std::fs::remove_file(&targets);
     let prometheus = watched.then(|| Prometheus::start(&targets, Pace::OF_THE_RUN));
-    let (told, report) = passed("two-minutes", 1, "2m", faults);
+    let (summary, report) = passed("two-minutes", 1, "2m", faults);
     for file in ["report.md", "report.json", "timeline.svg", "history.jsonl", "logs/instance-1.log"] {
         let written = std::fs::read_to_string(report.join(file)).unwrap();
         assert!(!written.is_empty(), "{file}");
@@ -106,9 +106,9 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
     if let Some(prometheus) = prometheus {
         is_shown(&prometheus, &report);
     }
-    assert_eq!(told["counts"]["faults"], 15 + faults.len(), "each fault began: {}", told["counts"]);
-    if missing_outside_ci("what namespaces take", told["network"]["by"] == "namespaces") {
-        let faults = told["faults"].as_array().unwrap();
+    assert_eq!(summary["counts"]["faults"], 15 + faults.len(), "each fault began: {}", summary["counts"]);
+    if missing_outside_ci("what namespaces take", summary["network"]["by"] == "namespaces") {
+        let faults = summary["faults"].as_array().unwrap();
         let loses = |fault: &&Value| {
             ["cut ", "loss "].iter().any(|act| fault["what"].as_str().unwrap().starts_with(act))
         };
@@ -139,11 +139,15 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
         "lists",
         "api-watches",
     ] {
-        let judged = told["verdicts"][exercised]["judged"].as_u64().unwrap();
-        assert!(judged > 0, "{exercised} had nothing to judge: {}", told["verdicts"]);
+        let judged = summary["verdicts"][exercised]["judged"].as_u64().unwrap();
+        assert!(judged > 0, "the check {exercised} had no input: {}", summary["verdicts"]);
     }
     for done in ["cordoned", "evicted", "uncordoned"] {
-        assert!(told["kubernetes"][done].as_u64().unwrap() > 0, "no drain did that: {}", told["kubernetes"]);
+        assert!(
+            summary["kubernetes"][done].as_u64().unwrap() > 0,
+            "no drain did that: {}",
+            summary["kubernetes"]
+        );
     }
 }
 
@@ -315,7 +319,7 @@ fn a_store_whose_disk_is_full_refuses_writes_and_takes_them_again_when_it_has_ro
     assert!(refused.len() >= 5, "{refused:?}");
     // Most of them read objects that could not be created.
     let read = of("call").filter(|call| call["op"] == "read" && call["end"] == "answered").filter(meanwhile);
-    assert!(read.filter(|call| time(call, "called") > refused[0]).count() >= 5, "what is there can be read");
+    assert!(read.filter(|call| time(call, "called") > refused[0]).count() >= 5, "existing keys can be read");
     assert!(writes().filter(done).any(|call| time(call, "called") > room), "it takes writes again");
 }
 

@@ -72,7 +72,7 @@ pub(crate) async fn put_if(
 ) -> Result<bool, Failure> {
     if value.len() > MAX_VALUE {
         return Err(Failure::bad_input(format_args!(
-            "the new value of {key} has {} bytes; the limit is {MAX_VALUE}",
+            "the new value of {key} has {} bytes; the limit is {MAX_VALUE} bytes",
             value.len()
         )));
     }
@@ -136,5 +136,7 @@ pub(crate) async fn modify_entry<T>(
 
 /// Another client changed the key first.
 pub(crate) fn concurrent_change_failure(key: &str) -> Failure {
-    Failure::failed(format_args!("another client changed {key} at the same time; nothing was written"))
+    Failure::failed(format_args!(
+        "another client changed {key} at the same time; nothing was written: run the command again"
+    ))
 }

@@ -118,7 +118,7 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let hint = match error.kind {
             StoreErrorKind::Unavailable | StoreErrorKind::Deadline => {
-                "; is the address in the configuration file right, and does the store run? madako doctor checks both"
+                "; check the address in the configuration file and that the store runs: madako doctor checks both"
             }
             StoreErrorKind::Denied => "; the configuration file needs a user with this permission",
             _ => "",

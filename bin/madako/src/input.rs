@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_that_hold_nothing_are_left_out() {
+    fn empty_documents_are_skipped() {
         let text = "# a comment\n---\na: 1\n---\n\n# nothing\n---\n- yes\n- 0644\n- '1'\n---\n";
         assert_eq!(parse_documents(text).unwrap(), [json!({"a": 1}), json!([true, 420, "1"])]);
         assert_eq!(parse_documents("").unwrap(), Vec::<Value>::new());

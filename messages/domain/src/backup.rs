@@ -39,9 +39,9 @@ pub struct BackupSchedule {
 /// The contents of an etcd at one revision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EtcdContents {
-    /// The revision.
+    /// Revision at which the contents were read.
     pub revision: i64,
-    /// Number of keys.
+    /// Number of keys of every prefix, at that revision.
     pub keys: u64,
     /// SHA-256 of all keys, values, revisions, versions and leases, in hexadecimal digits.
     pub hash: String,

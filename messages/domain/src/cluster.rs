@@ -32,7 +32,7 @@ go_object! {
     /// A taint of a node.
     #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Taint {
-        /// Key.
+        /// Key in the form of Kubernetes, such as `example.com/role`.
         pub key: String = "key";
         /// Value; left out when empty.
         pub value: String = "value", omit String::is_empty;
@@ -52,15 +52,15 @@ go_object! {
         pub address: String = "address";
         /// Host name that replaces the real one in Kubernetes.
         pub hostname: String = "hostname";
-        /// SSH user.
+        /// Login name over SSH.
         pub user: String = "user";
         /// True for a control plane node.
         pub control_plane: bool = "control_plane";
-        /// Kubernetes annotations.
+        /// Annotations that the Node object gets.
         pub annotations: BTreeMap<String, String> = "annotations";
-        /// Kubernetes labels.
+        /// Labels that the Node object gets.
         pub labels: BTreeMap<String, String> = "labels";
-        /// Kubernetes taints.
+        /// Taints that the Node object gets.
         pub taints: Vec<Taint> = "taints";
         ..rest typed
     }
@@ -78,7 +78,7 @@ go_object! {
     /// A cluster configuration, or a template.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Cluster {
-        /// Name.
+        /// Name of the cluster, as in kubeconfigs.
         pub name: String = "name";
         /// Nodes; in a template, one control plane node and at least one other.
         pub nodes: Vec<Node> = "nodes";
@@ -88,13 +88,13 @@ go_object! {
         pub control_plane_tolerations: Vec<String> = "control_plane_tolerations";
         /// CIDR of Kubernetes services.
         pub service_subnet: String = "service_subnet";
-        /// Upstream DNS servers.
+        /// IP addresses of the upstream DNS servers, for names outside the cluster.
         pub dns_servers: Vec<String> = "dns_servers";
         /// Upstream DNS service, as `namespace/name`.
         pub dns_service: String = "dns_service";
-        /// Reboot settings, uninterpreted.
+        /// Settings of reboots as JSON; [`StoredReboot`] reads them.
         pub reboot: RawJson = "reboot", omit RawJson::is_absent, is Kind::Object(StoredReboot::SCHEMA);
-        /// Repair settings, uninterpreted.
+        /// Settings of repairs as JSON; [`Stored`] reads them.
         pub repair: RawJson = "repair", omit RawJson::is_absent, is Kind::Object(Stored::SCHEMA);
         /// Options of the components, uninterpreted.
         pub options: RawJson = "options", omit RawJson::is_absent, is Kind::Object(StoredOptions::SCHEMA);

@@ -39,7 +39,7 @@ pub const KUBECONFIGS: [(&str, Component); 3] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[derive(strum::Display, strum::IntoStaticStr, strum::EnumString, strum::VariantArray)]
 pub enum Component {
-    /// The API server.
+    /// kube-apiserver, on control plane nodes.
     #[strum(serialize = "kube-apiserver")]
     ApiServer,
     /// The controllers of Kubernetes.

@@ -39,7 +39,7 @@ impl Container {
     /// All containers, in the order of their start.
     pub const ALL: [Self; 3] = [Self::Rivers, Self::EtcdRivers, Self::Etcd];
 
-    /// The name of the container.
+    /// Name of the container at the engine, as CKE names it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

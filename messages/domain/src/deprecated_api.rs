@@ -10,7 +10,7 @@ use crate::skew::KubernetesVersion;
 /// The metric, which has a sample for each deprecated API that was requested since the start of the API server.
 const METRIC: &str = "apiserver_requested_deprecated_apis{";
 
-/// A deprecated API.
+/// An API that Kubernetes deprecates and that a client has requested since the start of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct DeprecatedApi {
     /// Group and version, such as `policy/v1beta1`; `v1` for the core group.

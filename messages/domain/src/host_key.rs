@@ -20,7 +20,7 @@ pub struct PinnedKey {
     /// Serial of the machine; empty if the cluster configuration does not name it.
     #[serde(default)]
     pub serial: String,
-    /// Its key.
+    /// The public key that the node proved at its first connection.
     #[serde(flatten)]
     pub host_key: HostKey,
     /// Time of that connection; `None` if unknown.

@@ -142,7 +142,7 @@ pub enum Source {
     Configuration,
     /// All control plane nodes that have one have this image.
     Nodes,
-    /// CKE's own image.
+    /// The image that CKE uses; it applies when no other source names one.
     Default,
 }
 

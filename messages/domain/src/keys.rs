@@ -73,10 +73,10 @@ pub const CA_KEYS: &str = "madako/pki/";
 pub const VAULT: &str = "vault";
 /// The certificate with which API servers check tokens of service accounts, in PEM (CKE's).
 pub const SERVICE_ACCOUNT_CERTIFICATE: &str = "service-account/certificate";
-/// Its private key in PEM, as CKE stores it. Without Vault, [`SERVICE_ACCOUNT_SEALED`] has it.
+/// Its private key in PEM, as CKE stores it. Without Vault, [`SERVICE_ACCOUNT_ENCRYPTED`] has it.
 pub const SERVICE_ACCOUNT_KEY: &str = "service-account/key";
 /// The encrypted private key of service accounts.
-pub const SERVICE_ACCOUNT_SEALED: &str = "madako/pki/service-account";
+pub const SERVICE_ACCOUNT_ENCRYPTED: &str = "madako/pki/service-account";
 /// The encrypted keys with which API servers encrypt Secrets. With Vault, CKE's secret has them.
 pub const ENCRYPTION_KEYS: &str = "madako/pki/encryption-keys";
 /// Encrypted private keys for the logins on nodes, `madako/ssh/keys/<address>`; the default key has no address.

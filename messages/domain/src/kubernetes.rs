@@ -22,7 +22,7 @@ pub struct KubeNode {
     pub unschedulable: bool,
     /// Annotations of the Node object.
     pub annotations: BTreeMap<String, String>,
-    /// Taints of the node.
+    /// Taints of the Node object, from all writers.
     pub taints: Vec<Taint>,
     /// The condition `Ready`; `None` if it is unknown or absent.
     pub ready: Option<bool>,
@@ -59,11 +59,11 @@ madako_json::named!(PodPhase);
 /// The identity of a pod. A new pod may reuse a name, never a uid.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodId {
-    /// Namespace of the pod.
+    /// Namespace, which the name is unique in.
     pub namespace: String,
-    /// Name of the pod.
+    /// Name, which a later pod may have again.
     pub name: String,
-    /// Uid of the pod.
+    /// Identifier from the API server, which no other pod ever has.
     pub uid: String,
 }
 
@@ -72,7 +72,7 @@ pub struct PodId {
 pub struct Pod {
     /// Identity of the pod.
     pub id: PodId,
-    /// Phase of the pod.
+    /// The last phase that the kubelet reported.
     pub phase: PodPhase,
     /// Kind of the controller that owns it, such as `Job` or `DaemonSet`.
     pub controller: Option<String>,

@@ -46,7 +46,7 @@ go_object! {
     /// A label of a machine in the registry.
     #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
     pub struct MachineLabel {
-        /// Name without prefix.
+        /// Name without the prefix `sabakan.cke.cybozu.com/`.
         pub name: String = "name";
         /// Value; may be empty.
         pub value: String = "value";
@@ -109,7 +109,7 @@ pub struct MachineSpec {
         deserialize_with = "deserialize_date"
     )]
     pub retire_date: OffsetDateTime,
-    /// Baseboard management controller.
+    /// Address and type of the baseboard management controller.
     #[serde(default, deserialize_with = "deserialize_null_as_empty")]
     pub bmc: Bmc,
 }
@@ -117,7 +117,7 @@ pub struct MachineSpec {
 /// The condition of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct MachineStatus {
-    /// Lifecycle state.
+    /// State in Sabakan's life cycle of a machine.
     pub state: MachineState,
     /// Seconds since the machine entered this state.
     #[serde(default, deserialize_with = "deserialize_null_as_empty")]
@@ -185,13 +185,13 @@ pub enum BadLabel {
     Rack(i64),
     /// A negative position in the rack.
     IndexInRack(i64),
-    /// The name of a label.
+    /// The name is not one of Kubernetes.
     Name(Box<str>),
     /// The value of a label.
     Value {
-        /// The name of the label.
+        /// Name of the label that has the value.
         name: Box<str>,
-        /// The invalid value.
+        /// The value that is not a label value of Kubernetes.
         value: Box<str>,
     },
 }
@@ -217,13 +217,13 @@ go_object! {
     /// Unknown fields are dropped, because a registry refuses unknown variables.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct MachineParams {
-        /// Labels of the machine.
+        /// Labels that a machine must have; absent: any.
         pub labels: Option<Vec<MachineLabel>> = "labels";
-        /// Rack numbers.
+        /// Racks of which a machine must have one; absent: any.
         pub racks: Option<Vec<i64>> = "racks", is Kind::List(&schema::INT);
-        /// Roles.
+        /// Roles of which a machine must have one; absent: any.
         pub roles: Option<Vec<String>> = "roles";
-        /// States.
+        /// States of which a machine must have one; absent: any.
         pub states: Option<Vec<MachineState>> = "states", is schema::TEXTS;
         /// Minimum number of days before the retire date.
         pub min_days_before_retire: Option<i64> = "minDaysBeforeRetire", omit Option::is_none, is schema::INT;

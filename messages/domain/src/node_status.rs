@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use madako_json::krake::reader::shorten_name;
 use time::OffsetDateTime;
 
 pub use self::read::status_from_yaml;
@@ -71,7 +72,7 @@ pub struct KubernetesAnswers {
 pub struct NodeStatus {
     /// The node answered and its container engine works. If not, the other facts are unknown.
     pub reachable: bool,
-    /// Containers, by name.
+    /// Containers with a managed name, running or stopped, by that name.
     pub containers: BTreeMap<String, ContainerStatus>,
     /// The configured volume of etcd exists.
     pub etcd_data: bool,
@@ -127,7 +128,7 @@ impl NodeStatus {
 /// The state of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerStatus {
-    /// The container runs.
+    /// False for a container that exists and is stopped.
     pub running: bool,
     /// Name of its image.
     pub image: String,
@@ -146,7 +147,7 @@ pub struct ContainerStatus {
 pub struct EtcdStatus {
     /// etcd granted a lease.
     pub healthy: bool,
-    /// The members.
+    /// Voting members and learners, as etcd lists them.
     pub members: Vec<EtcdMember>,
 }
 
@@ -163,10 +164,10 @@ impl EtcdStatus {
     }
 }
 
-/// A member of etcd.
+/// A member as etcd lists it, with the state of its own answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EtcdMember {
-    /// Id.
+    /// The number that etcd gave the member; it is unique in the cluster.
     pub id: u64,
     /// Name; empty until the member has started.
     pub name: String,
@@ -213,9 +214,9 @@ fn host_of_url(url: &str) -> Option<&str> {
 /// The newest record of a bootstrap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bootstrap {
-    /// Its progress.
+    /// The bootstrap is complete only with `completed`.
     pub status: RecordStatus,
-    /// The first members.
+    /// Addresses of the nodes that get the first members.
     pub targets: Vec<String>,
 }
 
@@ -229,14 +230,14 @@ impl FromStr for EtcdVersion {
     fn from_str(text: &str) -> Result<Self, NoVersion> {
         let numbers = text.split(['-', '+']).next().unwrap_or_default();
         let numbers = numbers.split('.').map(str::parse).collect::<Result<Vec<u64>, _>>();
-        numbers.map(Self).map_err(|_| NoVersion)
+        numbers.map(Self).map_err(|_| NoVersion(shorten_name(text)))
     }
 }
 
-/// A text that is not a version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the text is not a version of etcd: expected one such as 3.5.15")]
-pub struct NoVersion;
+/// A text that is not a version, shortened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a version of etcd: expected one such as 3.5.15")]
+pub struct NoVersion(String);
 
 impl fmt::Display for EtcdVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -61,7 +61,7 @@ impl Manifest {
         &self.name
     }
 
-    /// The whole manifest.
+    /// The manifest as JSON, with the fields that no type here knows.
     #[must_use]
     pub fn content(&self) -> &Value {
         &self.content
@@ -83,7 +83,7 @@ impl fmt::Debug for Manifest {
 /// The answer to a question about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FoundObject<T> {
-    /// The object exists.
+    /// The object exists, with the part that was requested.
     Exists(T),
     /// The API server knows the kind and has no such object.
     Missing,
@@ -103,7 +103,7 @@ impl<T> FoundObject<T> {
     }
 }
 
-/// A whole object.
+/// An object as the API server answered it, with all fields.
 pub type Content = Value;
 
 /// Annotations of an object.
@@ -112,15 +112,15 @@ pub type Annotations = BTreeMap<String, String>;
 /// A Node object, as far as the service keeps it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeObject {
-    /// Name of the object.
+    /// Name of the node in Kubernetes.
     pub name: String,
     /// The version that was read. A change is sent against it.
     pub resource_version: String,
-    /// All labels.
+    /// The labels, including those that other clients set.
     pub labels: BTreeMap<String, String>,
-    /// All annotations.
+    /// The annotations, including those that other clients set.
     pub annotations: Annotations,
-    /// All taints.
+    /// The taints, including those of Kubernetes itself.
     pub taints: Vec<Taint>,
     /// The condition `Ready` is true.
     pub is_ready: bool,
@@ -131,9 +131,9 @@ pub struct NodeObject {
 /// A Secret at a version. It has no part of the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretVersion {
-    /// Its namespace.
+    /// Namespace of the Secret.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Secret, unique in its namespace.
     pub name: String,
     /// The version that was read.
     pub resource_version: String,
@@ -148,7 +148,7 @@ impl fmt::Display for SecretVersion {
 /// A change of a Node object against the version that was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeChange {
-    /// Name of the object.
+    /// Name of the node in Kubernetes.
     pub name: String,
     /// The version that was read.
     pub resource_version: String,

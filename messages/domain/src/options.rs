@@ -73,7 +73,7 @@ macro_rules! component_options {
             pub struct $name {
                 /// Arguments, in order. They may hold secrets.
                 pub args: Vec<String> = "extra_args", is Kind::List(&Kind::Secret);
-                /// Mounts, in order.
+                /// Mounts from the node, in the order of the container's arguments.
                 pub binds: Vec<Mount> = "extra_binds";
                 /// Environment variables. They may hold secrets.
                 pub env: BTreeMap<String, String> = "extra_env", is Kind::Map(&Kind::Secret);
@@ -148,12 +148,12 @@ component_options! {
 }
 
 go_object! {
-    /// A CNI configuration.
+    /// A file below `/etc/cni/net.d` of a node.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct CniFile {
         /// Name of the file; empty for no file.
         pub name: String = "name";
-        /// Its text.
+        /// Text of the file, in the JSON of CNI.
         pub content: String = "content";
         ..drop typed
     }

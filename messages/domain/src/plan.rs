@@ -38,7 +38,7 @@ pub enum Action {
     DecreaseControlPlane,
     /// Replaces a bad control plane node.
     ReplaceControlPlane,
-    /// Adds workers.
+    /// Adds workers from unused machines.
     IncreaseWorkers,
     /// Removes a retired worker.
     DecreaseWorkers,
@@ -87,7 +87,7 @@ pub enum Part {
 pub struct Change {
     /// The kind of change.
     pub change: ChangeKind,
-    /// The node's address.
+    /// Address of the node, as in the cluster configuration.
     pub address: String,
     /// The part of the node after the change, or before its removal.
     pub part: Part,

@@ -26,7 +26,7 @@ go_object! {
     /// One step of an operation.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Command {
-        /// Name of the command.
+        /// Name of the kind of command, as `madako history` shows it.
         pub name: String = "name";
         /// Object that the command changes.
         pub target: String = "target";
@@ -52,7 +52,7 @@ go_object! {
         pub info: String = "info";
         /// Reason of the cancellation; empty without one.
         pub error: String = "error";
-        /// Time of registration.
+        /// Time at which the leader announced the operation, before its command began.
         pub start_at: OffsetDateTime = "start-at" as Time;
         /// Time of the end; `None` while the operation is unfinished.
         pub end_at: Option<OffsetDateTime> = "end-at" as OptionalTime;

@@ -23,7 +23,7 @@ pub const ANNOTATION_ISSUE_CERT: &str = "cke.cybozu.com/issue-cert";
 /// The name of a resource among all resources: its key below `resource/`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ResourceKey {
-    /// Kind of the resource.
+    /// Kind in Kubernetes, such as `ConfigMap`.
     pub kind: String,
     /// Namespace; `None` for a cluster-wide resource.
     pub namespace: Option<String>,
@@ -47,7 +47,7 @@ impl fmt::Display for ResourceKey {
 pub struct InvalidResource {
     /// The field of the manifest, or the part of the key.
     pub field: &'static str,
-    /// The expected form.
+    /// The expected form, as the end of a sentence.
     pub expected: &'static str,
 }
 

@@ -10,7 +10,7 @@ use crate::limits::RESTART_REQUEST_LIFE;
 /// The request for one node (`madako/etcd-restarts/<address>`). The record of the restart deletes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestartRequest {
-    /// Time of the request.
+    /// Time of the request, by the clock of the operator's host.
     #[serde(with = "time::serde::rfc3339")]
     pub requested_at: OffsetDateTime,
 }

@@ -17,7 +17,7 @@ pub struct RestoreRequest {
     pub address: String,
     /// Path of the snapshot on the node.
     pub path: String,
-    /// Time of the request.
+    /// Time of the request, by the clock of the operator's host. It tells requests apart.
     #[serde(with = "time::serde::rfc3339")]
     pub requested_at: OffsetDateTime,
     /// The reason why the leader does not carry the request out; only a new request can change that.
@@ -47,7 +47,7 @@ pub struct Restored {
     pub address: String,
     /// Path of the snapshot on the node.
     pub path: String,
-    /// Time of the request.
+    /// Time of the request, by the clock of the operator's host. It tells requests apart.
     #[serde(with = "time::serde::rfc3339")]
     pub requested_at: OffsetDateTime,
     /// Time at which the members of before were stopped.

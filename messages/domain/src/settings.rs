@@ -33,7 +33,7 @@ pub struct Settings {
 /// What the leader does on nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationModes {
-    /// `operations.mode`.
+    /// The setting `operations.mode`: decide and act, or only decide.
     pub operations: OperationMode,
     /// `kubernetes.mode`, which counts only with operations.
     pub kubernetes: OperationMode,

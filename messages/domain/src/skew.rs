@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use madako_json::krake::reader::shorten_name;
 use serde::{Serialize, Serializer};
 
 use crate::component::Component;
@@ -70,17 +71,18 @@ impl FromStr for KubernetesVersion {
     fn from_str(text: &str) -> Result<Self, NoKubernetesVersion> {
         let numbers = text.strip_prefix('v').unwrap_or(text).split(['-', '+']).next().unwrap_or_default();
         let numbers = numbers.split('.').map(str::parse).collect::<Result<Vec<u64>, _>>();
-        match numbers.map_err(|_| NoKubernetesVersion)?.as_slice() {
+        let refused = || NoKubernetesVersion(shorten_name(text));
+        match numbers.map_err(|_| refused())?.as_slice() {
             [major, minor, rest @ ..] => Ok(Self { major: *major, minor: *minor, rest: rest.to_vec() }),
-            _ => Err(NoKubernetesVersion),
+            _ => Err(refused()),
         }
     }
 }
 
-/// A text that is not a version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the text is not a version of Kubernetes: expected one such as v1.34.4")]
-pub struct NoKubernetesVersion;
+/// A text that is not a version, shortened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a version of Kubernetes: expected one such as v1.34.4")]
+pub struct NoKubernetesVersion(String);
 
 impl fmt::Display for KubernetesVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -136,7 +138,7 @@ pub struct VersionOnNode {
     pub component: &'static str,
     /// Address of the node.
     pub node: String,
-    /// Its version.
+    /// Version of the component on that node.
     pub version: KubernetesVersion,
 }
 
@@ -172,7 +174,7 @@ madako_json::named!(SkewRule);
 /// A start that the policy forbids, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skew {
-    /// The broken rule.
+    /// The rule of Kubernetes' version policy that the versions break.
     pub rule: SkewRule,
     /// The component that would start, with the version that it would have.
     pub start: VersionOnNode,

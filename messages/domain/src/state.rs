@@ -36,7 +36,7 @@ use crate::template::Template;
 /// A value with the revision of its last change; revision 0 means "not stored".
 #[derive(Debug, Clone, PartialEq)]
 pub struct RevisedValue<T> {
-    /// The decoded value.
+    /// The value, decoded from the bytes at that revision.
     pub value: T,
     /// Mod revision of its key.
     pub revision: i64,

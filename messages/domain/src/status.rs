@@ -44,7 +44,7 @@ go_object! {
     /// The leader's phase and its time.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ServerStatus {
-        /// Current phase.
+        /// The work of the leader at that time; `completed` if none is due.
         pub phase: OperationPhase = "phase";
         /// Time at which the leader noted the phase.
         pub timestamp: OffsetDateTime = "timestamp" as Time;

@@ -12,7 +12,7 @@ use strum::IntoStaticStr;
 /// A stored value with its revisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The bytes of the value.
+    /// The value, which the store does not interpret.
     pub value: Bytes,
     /// Revision of its creation.
     pub create_revision: i64,
@@ -80,16 +80,16 @@ impl Condition {
 /// A write of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// Sets a key.
+    /// Creates or overwrites a key.
     Put {
         /// Key relative to the prefix.
         key: String,
-        /// The new value.
+        /// The new value in bytes; the store does not interpret it.
         value: Bytes,
         /// The lease of the key; 0 for none.
         lease: i64,
     },
-    /// Deletes a key.
+    /// Deletes a key; an absent one stays absent without an error.
     Delete {
         /// Key relative to the prefix.
         key: String,
@@ -134,7 +134,7 @@ pub enum StoreErrorKind {
     Invalid,
     /// The store has no room left.
     Full,
-    /// Any other failure.
+    /// A failure that fits no other class; its message tells more.
     Other,
 }
 
@@ -152,7 +152,7 @@ pub struct StoreError {
     pub why: String,
 }
 
-/// A term of a leader. Epochs are ordered: a later one is greater.
+/// The time in which one instance leads without a gap. Epochs are ordered: a later one is greater.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch {
     /// Create revision of the leader key: unique in a store, and greater for every later epoch.

@@ -83,7 +83,7 @@ pub enum Action<A, E> {
 /// The state of an effect at the end of its epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemainingEffect {
-    /// No attempt began.
+    /// No attempt began, so the effect did not happen.
     NotBegun,
     /// An attempt began, and its result is unknown.
     Unknown,

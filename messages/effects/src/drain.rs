@@ -28,7 +28,7 @@ use tracing::{Instrument as _, info_span};
 use crate::limits::DRAIN_POLL;
 use crate::permits::Permits;
 
-/// The rules of a drain.
+/// The rules that decide on each pod of a drained node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainRules {
     /// The purpose, which decides on the pods of jobs and on volumes.
@@ -47,13 +47,13 @@ pub struct DrainRules {
 /// The drain of one node.
 #[derive(Clone)]
 pub struct DrainOrder {
-    /// The API server.
+    /// Port to the API server of the drained node's cluster.
     pub kubernetes: Arc<dyn Kubernetes>,
     /// The source of permits.
     pub permits: Permits,
     /// Name of the Node object.
     pub node: String,
-    /// The rules.
+    /// Purpose, protected namespaces, and retries of evictions.
     pub rules: DrainRules,
     /// An earlier leader began the drain: the node may be cordoned already, and some pods evicted.
     pub resumed: bool,

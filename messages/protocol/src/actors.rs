@@ -108,7 +108,7 @@ pub enum Mutation {
     },
     /// The last backup of etcd that counts.
     EtcdBackup {
-        /// The backup.
+        /// Description of the backup that counts from now on.
         record: BackupRecord,
         /// Mod revision of the record to replace; 0 if there is none.
         revision: i64,
@@ -134,7 +134,7 @@ impl Mutation {
     }
 }
 
-/// An acknowledged commit.
+/// A commit that is durable in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
     /// Revision of the commit's writes.
@@ -189,7 +189,7 @@ pub enum LeaderMessage {
     },
     /// Gives up leadership and pauses the candidacy.
     Yield {
-        /// Duration of the pause.
+        /// Time without candidacy.
         pause: Duration,
     },
 }
@@ -358,7 +358,7 @@ pub enum NodeMessage {
     Act {
         /// The right to begin.
         permit: Permit,
-        /// The action.
+        /// The action, which begins only while the permit is valid.
         action: NodeAction,
         /// Takes the output, or the error.
         reply: oneshot::Sender<Result<String, NodeError>>,
@@ -419,7 +419,7 @@ impl Addressed for BackupMessage {
     const ACTOR: &'static str = "etcd-backup";
 }
 
-/// The end of a backup.
+/// The result of a backup, with the older backups that it removed.
 #[derive(Debug)]
 pub struct BackupEnd {
     /// The committed record and its revision, or the reason why no backup counts.
@@ -476,12 +476,12 @@ pub enum OperationEnd {
     Failed {
         /// Nodes on which it failed; empty if no node is the cause.
         nodes: BTreeSet<String>,
-        /// The errors.
+        /// The errors in words, for the record.
         why: String,
     },
     /// The operation must be held. The command found that before it changed anything, and no node is the cause.
     Held {
-        /// The reason.
+        /// The reason, as the end of a sentence.
         why: String,
     },
 }

@@ -26,7 +26,7 @@ pub enum Usage {
 /// A certificate to issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateRequest {
-    /// The issuer.
+    /// The authority that signs the certificate.
     pub authority: Authority,
     /// Common name of the subject.
     pub common_name: String,
@@ -36,13 +36,13 @@ pub struct CertificateRequest {
     pub dns_names: Vec<String>,
     /// IP addresses of the subject.
     pub addresses: Vec<String>,
-    /// Permitted use.
+    /// Use that the certificate permits.
     pub usage: Usage,
     /// Validity from now on.
     pub validity: Duration,
 }
 
-/// An issued certificate.
+/// An issued certificate with its private key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedCertificate {
     /// The certificate in PEM.
@@ -92,7 +92,7 @@ pub enum AuthorityError {
     Unfit {
         /// Common name of the subject.
         common_name: String,
-        /// The difference.
+        /// The part of the certificate that differs from the request.
         why: String,
     },
     /// The permit had expired; the removal did not begin.
@@ -103,7 +103,7 @@ pub enum AuthorityError {
     Request {
         /// Common name of the subject.
         common_name: String,
-        /// The fault.
+        /// The field of the request that is invalid.
         why: String,
     },
 }

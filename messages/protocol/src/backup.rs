@@ -36,7 +36,7 @@ pub enum BackupError {
     /// The host refused an access to a file.
     #[error("cannot {what} {}: {why}", path.display())]
     File {
-        /// The access.
+        /// The access as a verb, such as `read`.
         what: &'static str,
         /// The file or directory.
         path: PathBuf,
@@ -46,13 +46,13 @@ pub enum BackupError {
     /// Another process makes or proves a backup in this directory.
     #[error("another process uses the backup directory {}: wait until it ends, or name another directory", directory.display())]
     Busy {
-        /// The directory.
+        /// Directory of the backups on this host.
         directory: PathBuf,
     },
     /// The snapshot arrived damaged. There is no backup.
     #[error("the snapshot of etcd is damaged: {why}; no backup was written, take another one")]
     Damaged {
-        /// The fault.
+        /// The part of the snapshot that is damaged.
         why: String,
     },
     /// The programs of etcd on this host cannot restore the backup.
@@ -66,7 +66,7 @@ pub enum BackupError {
     /// etcd could not be restored from the backup.
     #[error("cannot restore etcd from the backup {name}: {why}")]
     NotRestored {
-        /// Name of the backup.
+        /// Name of the file of the backup in its directory.
         name: String,
         /// The messages of etcd.
         why: String,
@@ -77,9 +77,9 @@ pub enum BackupError {
          refuted; prove another backup"
     )]
     Compacted {
-        /// Name of the backup.
+        /// Name of the file of the backup in its directory.
         name: String,
-        /// The revision.
+        /// Revision of the snapshot.
         revision: i64,
     },
     /// The restored etcd differs from the cluster.
@@ -87,11 +87,11 @@ pub enum BackupError {
         "the backup {name} is not a copy of the cluster's etcd: {difference}; its file was renamed to {renamed}"
     )]
     Refuted {
-        /// Name of the backup.
+        /// Name of the file of the backup in its directory.
         name: String,
         /// Present name of its file.
         renamed: String,
-        /// The first difference.
+        /// The first difference that was found.
         difference: Difference,
     },
 }

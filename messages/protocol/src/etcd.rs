@@ -19,15 +19,15 @@ pub enum EtcdError {
     /// No member answered in time. A change may have happened.
     #[error("{what}: no member of etcd answered: {why}")]
     Unavailable {
-        /// The request.
+        /// The request in words, for messages.
         what: &'static str,
-        /// The observed failure.
+        /// The failure of the connection or of the exchange.
         why: String,
     },
     /// etcd refused the request.
     #[error("{what}: etcd refused the request: {why}")]
     Refused {
-        /// The request.
+        /// The request in words, for messages.
         what: &'static str,
         /// The message of etcd.
         why: String,
@@ -35,7 +35,7 @@ pub enum EtcdError {
     /// There are no certificates for the request.
     #[error("{what}: {why}")]
     Certificates {
-        /// The request.
+        /// The request in words, for messages.
         what: &'static str,
         /// The error of the authorities.
         why: String,

@@ -276,7 +276,7 @@ pub enum Event {
     Operation {
         /// Id of its record.
         id: i64,
-        /// Its name.
+        /// Name of the operation, as in its record.
         operation: &'static str,
         /// A description for people.
         what: String,
@@ -320,7 +320,7 @@ pub enum Event {
     },
     /// The reign failed too often: the instance pauses its candidacy.
     Meltdown {
-        /// Duration of the pause.
+        /// Time without candidacy.
         pause: Duration,
     },
 }

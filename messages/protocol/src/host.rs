@@ -19,9 +19,9 @@ pub struct HostCommand {
 /// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostEnd {
-    /// The command exited.
+    /// The command exited by itself, with or without success.
     Exited {
-        /// Its exit code.
+        /// Exit code from 0 to 255; 0 means success.
         code: i32,
     },
     /// A signal of another process ended the command.

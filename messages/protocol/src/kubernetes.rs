@@ -26,7 +26,7 @@ pub enum KubernetesError {
     Unavailable {
         /// The requested object or operation.
         what: String,
-        /// The observed failure.
+        /// The failure of the connection or of the exchange.
         why: String,
     },
     /// The API server refused the request.
@@ -34,7 +34,7 @@ pub enum KubernetesError {
     Refused {
         /// The requested object or operation.
         what: String,
-        /// HTTP status code.
+        /// HTTP status code, such as 403.
         status: u16,
         /// The message of the API server, shortened.
         why: String,
@@ -52,7 +52,7 @@ pub enum KubernetesError {
 /// The port to the cluster's API server. Each call has its own deadline.
 #[async_trait]
 pub trait Kubernetes: Send + Sync + 'static {
-    /// All nodes.
+    /// Every Node object of the cluster.
     async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError>;
 
     /// One node; `None` if the API server has none of this name.

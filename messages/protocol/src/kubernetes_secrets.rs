@@ -20,7 +20,7 @@ pub enum KubernetesSecretError {
     /// The stored secret cannot be read or written.
     #[error("{what}: {why}")]
     Stored {
-        /// The secret.
+        /// The secret in words, for messages.
         what: &'static str,
         /// The fault, without a part of the secret.
         why: String,

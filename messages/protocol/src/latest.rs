@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_value_that_was_replaced_is_never_seen() {
+    async fn replaced_value_is_never_observed() {
         let (publisher, mut subscriber) = channel();
         publisher.publish(1);
         publisher.publish(2);

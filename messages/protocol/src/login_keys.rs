@@ -24,7 +24,7 @@ impl LoginKeys {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read the SSH keys in {place}: {why}")]
 pub struct LoginKeysError {
-    /// The place of the keys.
+    /// The store, Vault, or the file that has the keys, for messages.
     pub place: String,
     /// The reason, without a part of a key.
     pub why: String,

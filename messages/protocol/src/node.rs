@@ -19,7 +19,7 @@ use crate::secret::Secret;
 pub struct NodeTarget {
     /// IPv4 address of the node.
     pub address: String,
-    /// Login name.
+    /// Login name over SSH, from the cluster configuration.
     pub user: String,
     /// The host key that the node must prove; `None` accepts any key.
     pub pinned: Option<HostKey>,
@@ -34,9 +34,9 @@ pub enum NodeError {
     /// No connection, or the connection broke. An action may have happened.
     #[error("{address} is not reachable: {why}")]
     Unreachable {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
-        /// The observed failure.
+        /// The failure of the connection, as the system or SSH reports it.
         why: String,
     },
     /// The node has another host key than the pinned one.
@@ -45,7 +45,7 @@ pub enum NodeError {
          madako ssh forget {address}"
     )]
     HostKey {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// Fingerprint of the pinned key.
         pinned: String,
@@ -55,7 +55,7 @@ pub enum NodeError {
     /// There is no private key for the login.
     #[error("no private key for the login on {address}: {why}")]
     Key {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// The reason, without a part of a key.
         why: String,
@@ -63,9 +63,9 @@ pub enum NodeError {
     /// The node refused the login.
     #[error("{address} refused the login of {user}: {why}")]
     Login {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
-        /// Login name.
+        /// Login name over SSH, from the cluster configuration.
         user: String,
         /// The reason, as far as the node names it.
         why: String,
@@ -73,7 +73,7 @@ pub enum NodeError {
     /// The container engine of the node does not work.
     #[error("the container engine of {address} does not work: {why}")]
     Engine {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// The message of the engine.
         why: String,
@@ -81,9 +81,9 @@ pub enum NodeError {
     /// An action failed.
     #[error("{what} failed on {address} with exit code {code}: {why}")]
     Failed {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
-        /// The action.
+        /// The action in words, for messages.
         what: String,
         /// Exit code of the remote command.
         code: u32,
@@ -93,27 +93,27 @@ pub enum NodeError {
     /// A snapshot of etcd cannot be restored. Nothing of etcd was changed.
     #[error("the snapshot {path} on {address} cannot be restored: {why}")]
     Snapshot {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// Path of the snapshot.
         path: String,
-        /// The reason.
+        /// The reason, for an operator.
         why: String,
     },
     /// No answer in time. The remote command was killed, if the node still answers.
     #[error("{what} on {address} took longer than {limit:?}")]
     Deadline {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// The action or query.
         what: String,
-        /// The time-out.
+        /// Time limit of the action or query.
         limit: Duration,
     },
     /// The answer is longer than allowed, or does not have the expected form.
     #[error("unusable answer of {address} to {what}: {why}")]
     Malformed {
-        /// Address of the node.
+        /// Address of the node, as in the cluster configuration.
         address: String,
         /// The action or query.
         what: String,
@@ -127,7 +127,7 @@ pub enum NodeError {
 pub struct NodeFile {
     /// Absolute path on the node.
     pub path: String,
-    /// Content.
+    /// Content with the permissions of the file.
     pub content: FileContent,
 }
 
@@ -145,13 +145,13 @@ pub enum FileContent {
 pub struct ContainerSpec {
     /// Name of the container.
     pub container: ContainerName,
-    /// Image.
+    /// Name of the image with its tag or digest.
     pub image: String,
     /// Options of the container engine for this kind of container.
     pub engine_options: &'static [&'static str],
     /// Volumes that the engine keeps: name and path in the container.
     pub volumes: Vec<(String, String)>,
-    /// Built-in parameters.
+    /// Parameters that the service derives, before those of the operator.
     pub builtin: ServiceParams,
     /// Parameters of the operator.
     pub extra: ServiceParams,
@@ -197,7 +197,7 @@ pub enum NodeAction {
     },
     /// Starts a container and removes a stopped one of its name. A running one stays, unless `restart` is set.
     RunContainer {
-        /// The container.
+        /// Name, image and parameters of the container.
         spec: ContainerSpec,
         /// Ends a running container first.
         restart: bool,
@@ -213,7 +213,7 @@ pub enum NodeAction {
     },
     /// Ends a container with SIGKILL, and removes it.
     KillContainer(ContainerName),
-    /// Creates a volume.
+    /// Creates an empty volume; an existing one stays with its data.
     CreateVolume {
         /// Name of the volume.
         name: String,
@@ -229,14 +229,14 @@ pub enum NodeAction {
         tools: String,
         /// Directory above all files.
         directory: String,
-        /// The files.
+        /// The files, each with its absolute path.
         files: Vec<NodeFile>,
     },
     /// Creates directories with their parents through the tools image. Existing ones stay as they are.
     MakeDirectories {
         /// Name of the tools image.
         tools: String,
-        /// Absolute paths.
+        /// Absolute paths on the node.
         directories: Vec<String>,
         /// Permission bits of new directories.
         mode: u32,
@@ -245,7 +245,7 @@ pub enum NodeAction {
     EmptyDirectory {
         /// Name of the tools image.
         tools: String,
-        /// Absolute path.
+        /// Absolute path on the node.
         directory: String,
     },
     /// Copies the CNI plugins of the tools image to the node.

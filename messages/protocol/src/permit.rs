@@ -25,7 +25,7 @@ pub struct Permit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the leader's permit of epoch {epoch} for this effect has ended")]
 pub struct PermitEnded {
-    /// The epoch of the permit.
+    /// Number of the leader's epoch that gave the permit.
     pub epoch: i64,
 }
 
@@ -36,7 +36,7 @@ impl Permit {
         Self { epoch, until }
     }
 
-    /// The epoch of the permit.
+    /// Number of the leader's epoch that gave the permit.
     #[must_use]
     pub fn epoch(&self) -> i64 {
         self.epoch

@@ -35,7 +35,7 @@ madako_json::named!(HttpMethod);
 /// An HTTP request with limits. `Debug` shows neither headers nor body: they may have tokens and keys.
 #[derive(Clone)]
 pub struct HttpRequest {
-    /// The method.
+    /// Method of the request.
     pub method: HttpMethod,
     /// Absolute URL, `http` or `https`.
     pub url: String,
@@ -59,7 +59,7 @@ impl fmt::Debug for HttpRequest {
 /// A complete HTTP answer. `Debug` shows neither headers nor body.
 #[derive(Clone)]
 pub struct HttpResponse {
-    /// Status code.
+    /// HTTP status code, such as 200.
     pub status: u16,
     /// Header names in lower case, and values.
     pub headers: Vec<(String, String)>,
@@ -79,7 +79,7 @@ pub enum HttpError {
     /// The request is invalid and was not sent.
     #[error("invalid request to {url}: {why}")]
     Invalid {
-        /// URL without credentials.
+        /// URL without user and password, for messages.
         url: String,
         /// The fault, in words.
         why: String,
@@ -87,7 +87,7 @@ pub enum HttpError {
     /// The connection failed.
     #[error("cannot connect to {url}: {why}")]
     Connect {
-        /// URL without credentials.
+        /// URL without user and password, for messages.
         url: String,
         /// The message of the system.
         why: String,
@@ -95,7 +95,7 @@ pub enum HttpError {
     /// The deadline passed.
     #[error("no complete answer from {url} within {deadline:?}")]
     Deadline {
-        /// URL without credentials.
+        /// URL without user and password, for messages.
         url: String,
         /// The time-out of the exchange.
         deadline: Duration,
@@ -103,7 +103,7 @@ pub enum HttpError {
     /// The answer is longer than allowed.
     #[error("the answer of {url} is longer than {limit} bytes")]
     TooLarge {
-        /// URL without credentials.
+        /// URL without user and password, for messages.
         url: String,
         /// The limit in bytes.
         limit: usize,
@@ -111,7 +111,7 @@ pub enum HttpError {
     /// The connection ended within the answer.
     #[error("the answer of {url} was cut off: {why}")]
     Truncated {
-        /// URL without credentials.
+        /// URL without user and password, for messages.
         url: String,
         /// The message of the system.
         why: String,
@@ -154,7 +154,7 @@ pub enum RegistryError {
     /// An HTTP status other than 200.
     #[error("the registry refused the query for machines with status {status}: {body}")]
     Status {
-        /// HTTP status code.
+        /// HTTP status code, such as 503.
         status: u16,
         /// Beginning of the answer's body.
         body: String,

@@ -13,7 +13,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text.
+    /// The clear text. Callers must not put it into logs, errors or debug output.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0

@@ -27,7 +27,7 @@ pub enum WatchEvent {
     Interrupted(StoreError),
 }
 
-/// An event of a campaign.
+/// A change of an instance's candidacy or leadership.
 #[derive(Debug, Clone)]
 pub enum CampaignEvent {
     /// The instance is a candidate behind others.
@@ -49,12 +49,12 @@ pub enum CampaignEvent {
     Unavailable(StoreError),
 }
 
-/// A command to a campaign.
+/// A request of the leader's actor to its campaign.
 #[derive(Debug)]
 pub enum CampaignCommand {
     /// Gives up leadership or candidacy, so that another instance can lead, and campaigns again after the pause.
     Yield {
-        /// Duration of the pause.
+        /// Time without candidacy.
         pause: Duration,
     },
     /// Ends the campaign: revokes the lease, replies, ends.
@@ -70,7 +70,7 @@ pub enum CampaignCommand {
 pub struct Campaign {
     /// The events. Bounded; the sender waits for space.
     pub events: mpsc::Receiver<CampaignEvent>,
-    /// The commands to the campaign.
+    /// The commands. Bounded; the campaign handles them in order.
     pub commands: mpsc::Sender<CampaignCommand>,
 }
 

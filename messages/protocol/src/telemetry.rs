@@ -8,7 +8,7 @@ pub use metrics::{Counter, Gauge, Histogram, Unit};
 #[doc(hidden)]
 pub use metrics::{SharedString, counter, gauge, histogram};
 
-/// A declared metric.
+/// The declaration of a metric: the registration and `docs/METRICS.md` come from it.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
     /// `counter`, `gauge` or `histogram`.
@@ -41,7 +41,7 @@ impl Metric {
 pub struct CountedGauge(Gauge);
 
 impl CountedGauge {
-    /// Increments the gauge.
+    /// Adds 1 to the gauge; dropping the value subtracts it again.
     #[must_use]
     pub fn new(gauge: Gauge) -> Self {
         gauge.increment(1.0);

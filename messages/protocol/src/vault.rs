@@ -11,7 +11,7 @@ pub enum VaultError {
         "cannot use the access to Vault in the key `vault`: {why}; store a valid one with madako vault config"
     )]
     Access {
-        /// The fault.
+        /// The fault of the stored value, without its secrets.
         why: String,
     },
     /// The server is sealed, or not initialized.
@@ -19,7 +19,7 @@ pub enum VaultError {
         "{what}: Vault at {address} is sealed, and an operator must unseal it (vault operator unseal): {why}"
     )]
     Sealed {
-        /// The request.
+        /// The request in words, for messages.
         what: String,
         /// URL of the server.
         address: String,
@@ -29,17 +29,17 @@ pub enum VaultError {
     /// No complete answer came.
     #[error("{what}: Vault at {address} did not answer: {why}")]
     Unreachable {
-        /// The request.
+        /// The request in words, for messages.
         what: String,
         /// URL of the server.
         address: String,
-        /// The observed failure.
+        /// The failure of the connection or of the exchange.
         why: String,
     },
     /// Vault denied the permission, also after a new login.
     #[error("{what}: Vault at {address} denied permission: {why}")]
     Denied {
-        /// The request.
+        /// The request in words, for messages.
         what: String,
         /// URL of the server.
         address: String,
@@ -49,11 +49,11 @@ pub enum VaultError {
     /// Vault answered with another error.
     #[error("{what}: Vault at {address} answered with status {status}: {why}")]
     Refused {
-        /// The request.
+        /// The request in words, for messages.
         what: String,
         /// URL of the server.
         address: String,
-        /// HTTP status code.
+        /// HTTP status code, such as 500.
         status: u16,
         /// The messages of Vault.
         why: String,
@@ -61,11 +61,11 @@ pub enum VaultError {
     /// The answer does not have the expected form.
     #[error("{what}: the answer of Vault at {address} is malformed: {why}")]
     Malformed {
-        /// The request.
+        /// The request in words, for messages.
         what: String,
         /// URL of the server.
         address: String,
-        /// The expected form.
+        /// The form that the answer should have.
         why: String,
     },
 }

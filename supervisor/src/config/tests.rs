@@ -279,7 +279,7 @@ fn a_file_with_a_secret_must_not_be_open_to_others() {
 }
 
 #[test]
-fn half_of_a_login_is_left_out_with_a_warning_as_ckes_programs_leave_it_out() {
+fn incomplete_login_is_ignored_with_a_warning_like_cke() {
     for (text, warning) in [
         ("username: u", "`username` has no effect without `password`"),
         ("password: p", "`password` has no effect without `username`"),
@@ -430,7 +430,7 @@ fn hold_settings_are_read_completely_and_enabled_by_default() {
     assert_eq!(
         (settings.label, settings.count),
         (Label::from("feed".to_owned()), 7),
-        "for who asks for them"
+        "commands that request holds use the label and the count"
     );
     let all = hold("repair: {hold: {label: feed, count: 2, within: 24h}}").unwrap();
     let label = Label::from("feed".to_owned());

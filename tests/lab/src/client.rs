@@ -32,7 +32,6 @@ pub struct Use<'a> {
     pub rate: u32,
 }
 
-/// A running client.
 #[derive(Debug)]
 pub struct Client {
     name: String,

@@ -81,7 +81,6 @@ impl Keeper {
         &self.pid
     }
 
-    /// A command of the script.
     pub(crate) fn script(&self, verb: &str) -> Command {
         let mut command = bash(SCRIPT);
         command.arg(verb);

@@ -118,6 +118,12 @@ fn broken_links(documents: &BTreeMap<String, String>, exists: &dyn Fn(&str) -> b
     findings
 }
 
+/// The terms of the glossary: the first cells of its table.
+fn terms(glossary: &str) -> Vec<&str> {
+    let rows = glossary.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    rows.map(|(term, _)| term).skip(1).collect()
+}
+
 /// Names in code that link to a Rust file which does not define them, such as ``[`Name`](file.rs)``.
 fn undefined_names(documents: &BTreeMap<String, String>, read: &dyn Fn(&str) -> String) -> Vec<String> {
     const DEFINES: [&str; 7] = ["struct", "enum", "trait", "type", "fn", "const", "mod"];
@@ -306,6 +312,19 @@ fn a_name_that_is_not_defined_where_its_link_leads_is_found() {
     let find = |readme: &str| undefined_names(&example(readme), &read);
     nothing(&find("[`Epoch`](scripts/a.rs), [`up`](docs/MAP.md)"));
     one(&find("[`Term`](scripts/a.rs)"), &["README.md", "scripts/a.rs", "Term"]);
+}
+
+#[test]
+fn glossary_has_at_most_fifty_terms() {
+    assert_eq!(
+        terms("| Term | Meaning | Type |\n|---|---|---|\n| epoch | one | `A` |\n| node | two | `B` |\n"),
+        ["epoch", "node"]
+    );
+    let glossary = text("docs/GLOSSARY.md");
+    let terms = terms(&glossary);
+    assert!((1..=50).contains(&terms.len()), "{} terms: {terms:?}", terms.len());
+    let distinct: BTreeSet<&str> = terms.iter().copied().collect();
+    assert_eq!(distinct.len(), terms.len(), "a term stands twice: {terms:?}");
 }
 
 #[test]

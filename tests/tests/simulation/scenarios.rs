@@ -188,7 +188,7 @@ fn shrunk_scenario_still_fails() {
 }
 
 #[test]
-fn a_fault_of_a_leader_that_is_not_there_waits_for_one_and_lasts_its_whole_time() {
+fn fault_of_the_leader_waits_for_a_leader_and_lasts_its_whole_time() {
     let mut scenario = scenario("short-storm");
     scenario.clients.clear();
     scenario.expect.at_least = Counts::default();

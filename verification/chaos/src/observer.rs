@@ -151,13 +151,13 @@ impl Observer {
         let mut inside = self.lock();
         let before = inside.heard.insert(member, revision).unwrap_or(EMPTY);
         if revision > before + 1 {
-            inside.wrong.insert(format!("store={member} told revision {revision} after {before}"));
+            inside.wrong.insert(format!("store={member} delivered revision {revision} after {before}"));
         }
         if let Some(known) = inside.revisions.get(&revision) {
             if known.changes != changes {
                 inside
                     .wrong
-                    .insert(format!("store={member} tells another revision {revision} than was told before"));
+                    .insert(format!("store={member} delivered revision {revision} with other changes"));
             }
             return;
         }
@@ -213,7 +213,7 @@ impl Observer {
         behind
             .map(|(member, revision)| {
                 let delivered = delivered(member);
-                format!("store={member} told its history up to revision {delivered}, and has {revision}")
+                format!("store={member} delivered up to revision {delivered}, and has {revision}")
             })
             .collect()
     }
@@ -318,8 +318,8 @@ mod tests {
         assert_eq!(
             observer.history_faults(),
             [
-                "store=1 told revision 4 after 2",
-                "store=3 tells another revision 2 than was told before",
+                "store=1 delivered revision 4 after 2",
+                "store=3 delivered revision 2 with other changes",
                 "no watch received the revisions between 2 and 4"
             ]
         );
@@ -361,7 +361,7 @@ mod tests {
         observer.receive_revision(3, 3, vec![put("a", 2)]);
         assert_eq!(
             observer.history_faults(),
-            ["store=2 told revision 4 after 2", "store=3 told revision 3 after 1"]
+            ["store=2 delivered revision 4 after 2", "store=3 delivered revision 3 after 1"]
         );
     }
 
@@ -376,8 +376,8 @@ mod tests {
         assert_eq!(
             observer.members_behind(&stored),
             [
-                "store=2 told its history up to revision 2, and has 3",
-                "store=3 told its history up to revision 0, and has 3"
+                "store=2 delivered up to revision 2, and has 3",
+                "store=3 delivered up to revision 0, and has 3"
             ]
         );
         observer.receive_revision(2, 3, vec![put("/cke/a", 2)]);

@@ -39,7 +39,7 @@ const MACHINE_TYPE: &str = "IPMI-2.0";
 /// Repair operations: the first drains the node at once, the second one if a command did not help.
 const OPERATIONS: [&str; 2] = ["unhealthy", "unreachable"];
 
-/// Watches a member until it has received the last revision, whose number arrives by `told`, or had enough time for
+/// Watches a member until it has received the last revision, whose number arrives by `announced`, or had enough time for
 /// that.
 pub(crate) async fn run_watches(
     member: u32,
@@ -47,7 +47,7 @@ pub(crate) async fn run_watches(
     history: History,
     until: watch::Receiver<Option<i64>>,
 ) {
-    let (mut last, mut told) = (0, until.clone());
+    let (mut last, mut announced) = (0, until.clone());
     let watching = async {
         loop {
             match follow_store(member, at, &history, &mut last, until.clone()).await {
@@ -60,7 +60,7 @@ pub(crate) async fn run_watches(
     };
     let enough = async {
         // The sender lives as long as the run.
-        let _ = told.wait_for(Option::is_some).await;
+        let _ = announced.wait_for(Option::is_some).await;
         sleep(LAST_WITHIN).await;
     };
     tokio::select! {

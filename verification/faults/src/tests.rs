@@ -94,7 +94,7 @@ fn the_scenarios_that_ship_are_valid_and_have_one_name_each() {
         let scenario = one.parse_scenario().unwrap_or_else(|error| panic!("{}: {error}", one.name));
         assert_eq!(scenario.name, one.name, "a file has its scenario's name");
         assert_eq!(find_shipped(one.name), Some(&one));
-        assert!(one.purpose_text().split(' ').count() >= 5, "{}: a comment says what it shows", one.name);
+        assert!(one.purpose_text().split(' ').count() >= 5, "{}: a comment gives its purpose", one.name);
         assert!(
             !scenario.expect.at_least.is_empty(),
             "{}: a run in which nothing happened is not a pass",

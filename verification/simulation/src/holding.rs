@@ -262,7 +262,7 @@ impl HoldJudge {
         let known_at = |at: Duration| {
             is_event(failed.iter().copied().filter(|reported| reported.since + MOMENT < at), failures)
         };
-        let what = format!("the registry told that rack {rack} failed, and it is not held");
+        let what = format!("the registry reported that rack {rack} failed, and it is not held");
         if known_at(now.saturating_sub(HANDLED)) {
             return Some((what, None));
         }

@@ -255,7 +255,7 @@ impl PlacementChecker {
             }
         }
         for revision in judged.committed.iter().filter(|revision| !judged.history.contains_key(revision)) {
-            violations.push(lost(format!("placement was told of revision {revision}, which is not there")));
+            violations.push(lost(format!("placement received revision {revision}, which is missing")));
         }
         violations
     }

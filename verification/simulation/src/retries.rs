@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_is_one_that_was_due_and_as_often_as_there_are_attempts() {
+    fn retry_is_due_and_within_the_number_of_attempts() {
         let (due, later) = (Some("2026-01-01T00:10:00+00:00"), Some("2026-01-01T00:10:20+00:00"));
         let of = |left: i64, retry| version(left, retry, None, true);
         assert_eq!(retries(&[of(3, due), of(2, due), of(1, due), of(0, None)]), [true; 3]);

@@ -71,7 +71,7 @@ pub struct User {
     named: u64,
     size: PlacementSize,
     /// Last acknowledged version of each path.
-    told: BTreeMap<String, i64>,
+    answered_tags: BTreeMap<String, i64>,
     facts: Facts,
 }
 
@@ -84,9 +84,9 @@ impl User {
         history: History,
         chance: ChaCha8Rng,
     ) -> Self {
-        let (done, named, told, size) = (UserResults::default(), 0, BTreeMap::new(), SIZE);
+        let (done, named, answered_tags, size) = (UserResults::default(), 0, BTreeMap::new(), SIZE);
         let facts = Facts::default();
-        Self { done, store, dialers, checker, history, prometheus, chance, named, size, told, facts }
+        Self { done, store, dialers, checker, history, prometheus, chance, named, size, answered_tags, facts }
     }
 
     #[must_use]
@@ -277,7 +277,7 @@ impl User {
             && let Some(tag) = answer.tag
         {
             self.checker.note_acknowledged(key, tag);
-            self.told.insert(api_path_of(key), tag);
+            self.answered_tags.insert(api_path_of(key), tag);
         }
         Some(answer)
     }
@@ -314,7 +314,7 @@ impl User {
     /// Reads a resource. An older version than the acknowledged one is a violation.
     async fn read(&mut self, key: &ObjectKey) -> Option<(i64, Value)> {
         let before = self.checker.stored_revisions();
-        let told = self.told.get(&api_path_of(key)).copied();
+        let answered_tag = self.answered_tags.get(&api_path_of(key)).copied();
         let answer = self.ask("GET", &api_path_of(key), None, None).await?;
         let after = self.stored_revisions().await;
         if answer.status == 404 && before.contains_key(key) && before.get(key) == after.get(key) {
@@ -322,9 +322,11 @@ impl User {
                 .record_violation(Id::I9, format!("{key} is not found, though it was there all the time"));
         }
         let tag = answer.tag.filter(|_| answer.status == 200)?;
-        if told.is_some_and(|told| told > tag) {
-            self.checker
-                .record_violation(Id::I9, format!("{key} is read at {tag}, though it was told as {told:?}"));
+        if answered_tag.is_some_and(|answered| answered > tag) {
+            self.checker.record_violation(
+                Id::I9,
+                format!("{key} is read at {tag}, though an answer had {answered_tag:?}"),
+            );
         }
         Some((tag, answer.body))
     }

@@ -270,7 +270,7 @@ async fn nothing_is_written_while_nothing_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn since_when_a_cluster_is_offline_survives_a_restart() {
+async fn start_of_a_cluster_outage_survives_a_restart() {
     let mut world = World::start(SchedulerConfig::default()).await;
     world.scored("own");
     world.scored("other");
@@ -292,7 +292,7 @@ async fn since_when_a_cluster_is_offline_survives_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_was_online_while_no_scheduler_ran_or_within_one_debounce_begins_its_time_afresh() {
+async fn cluster_that_was_online_between_two_observations_restarts_its_offline_time() {
     for restarts in [true, false] {
         let debounce = Duration::from_secs(2);
         let mut world = World::start(SchedulerConfig { debounce, ..SchedulerConfig::default() }).await;

@@ -130,7 +130,7 @@ fn explanation_shows_the_effect_of_another_value_or_a_missing_cluster() {
 }
 
 #[test]
-fn the_metric_of_a_namespace_is_meant_by_its_name_or_with_its_namespace_where_its_clusters_are_candidates() {
+fn assumed_metric_is_named_with_or_without_its_namespace() {
     let mut world = world();
     let mut far = crate::testing::cluster("far");
     far.metadata.namespace = Some("else".to_owned());

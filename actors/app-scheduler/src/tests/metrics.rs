@@ -35,7 +35,7 @@ fn decisions_wait_for_a_new_metric_for_a_bounded_time() {
 }
 
 #[test]
-fn a_changed_definition_is_waited_for_and_then_its_former_value_counts() {
+fn pass_waits_for_a_changed_metric_definition_and_then_uses_the_former_value() {
     let mut world = World::new();
     world.scored("c", &[("m", 0.5)]);
     world.put(metric("m"));
@@ -110,7 +110,7 @@ fn a_monitoring_outage_causes_no_moves_and_no_bindings() {
 }
 
 #[test]
-fn a_metric_that_fails_in_other_words_for_the_same_reason_writes_nothing() {
+fn changed_error_text_of_a_failing_metric_writes_nothing() {
     let mut world = World::new();
     world.scored("c", &[("m", 0.5)]);
     let fails = |world: &mut World, code, words: &str| {
@@ -125,7 +125,7 @@ fn a_metric_that_fails_in_other_words_for_the_same_reason_writes_nothing() {
 }
 
 #[test]
-fn only_online_becomes_failing_metrics() {
+fn only_an_online_cluster_gets_the_state_failing_metrics() {
     for state in ClusterState::ALL {
         let mut world = World::new();
         world.scored("c", &[("m", 0.5)]);

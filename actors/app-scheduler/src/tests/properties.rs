@@ -310,7 +310,7 @@ proptest! {
     }
 
     #[test]
-    fn a_set_of_constraints_is_judged_as_each_alone_would_be(world in some_world()) {
+    fn set_of_constraints_matches_like_its_single_constraints(world in some_world()) {
         prop_assume!(world.metrics.is_some());
         let metrics = &world.metrics.as_ref().unwrap().metrics;
         let pass = world.pass();

@@ -70,7 +70,7 @@ fn cluster_with_metrics_is_preferred_to_a_cluster_without() {
 }
 
 #[test]
-fn a_cluster_that_is_not_online_is_left_after_a_whole_reschedule_after_without_interruption() {
+fn applications_leave_a_cluster_that_is_not_online_for_a_whole_reschedule_after() {
     let mut world = World::new();
     world.scored("own", &[("own", 0.9)]);
     world.scored("other", &[("other", 0.1)]);
@@ -103,7 +103,7 @@ fn a_cluster_that_is_not_online_is_left_after_a_whole_reschedule_after_without_i
 }
 
 #[test]
-fn times_that_a_clock_ahead_wrote_hold_nothing_back_for_longer_than_is_asked() {
+fn timestamps_of_a_clock_ahead_delay_moves_no_longer_than_configured() {
     let hour = std::time::Duration::from_secs(3600);
     let mut world = World::new();
     world.scored("own", &[("own", 0.1)]);
@@ -129,7 +129,11 @@ fn times_that_a_clock_ahead_wrote_hold_nothing_back_for_longer_than_is_asked() {
     world.metric("best", 0.0);
     world.wait(1);
     world.run();
-    assert_eq!(world.bound("a"), Some("other"), "who moved by a clock ahead may move again");
+    assert_eq!(
+        world.bound("a"),
+        Some("other"),
+        "a move noted by a clock ahead does not hold the application"
+    );
 }
 
 #[test]
@@ -193,7 +197,7 @@ fn memory_of_a_deleted_cluster_does_not_apply_to_its_successor() {
 }
 
 #[test]
-fn since_when_a_cluster_is_not_online_is_kept_once() {
+fn start_of_a_cluster_outage_is_stored_once() {
     let mut world = World::new();
     world.cluster("c", |cluster| cluster.status.state = ClusterState::Offline);
     let pass = world.run();

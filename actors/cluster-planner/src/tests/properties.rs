@@ -250,7 +250,7 @@ fn assert_plan_is_consistent(site: &Site, plan: &Plan) {
                 ));
                 (change.change, *part)
             }
-            (None, None) => panic!("a change of nobody: {change:?}"),
+            (None, None) => panic!("a change without a node: {change:?}"),
         };
         assert_eq!((change.change, change.part), expected);
     }

@@ -180,7 +180,7 @@ fn machine_under_repair_does_not_join_the_control_plane_and_the_plan_names_the_r
         .with_cluster(&["10.0.0.1"], &["10.0.0.2", "10.0.0.3", "10.0.0.4"]);
     let unhindered = site.plan().unwrap();
     site.under_repair.insert("10.0.0.1".to_owned());
-    assert_eq!(site.plan().unwrap(), unhindered, "who belongs to the control plane already stays there");
+    assert_eq!(site.plan().unwrap(), unhindered, "a machine of the control plane stays there under repair");
     assert_eq!(outcome(&unhindered).1, ["10.0.0.1", "10.0.0.2"]);
 
     site.under_repair.insert("10.0.0.2".to_owned());

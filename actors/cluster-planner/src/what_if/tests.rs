@@ -18,7 +18,7 @@ fn actions(answer: &(Vec<Plan>, WhatIfEnd)) -> Vec<Action> {
 }
 
 #[test]
-fn selectors_are_read_as_people_write_them() {
+fn machine_selectors_are_addresses_racks_or_roles() {
     assert_eq!("10.0.0.1".parse(), Ok(MachineSelector::Address(Ipv4Addr::new(10, 0, 0, 1))));
     assert_eq!("rack=-3".parse(), Ok(MachineSelector::Rack(-3)));
     assert_eq!("role=a=b".parse(), Ok(MachineSelector::Role("a=b".to_owned())));

@@ -82,12 +82,12 @@ pub(crate) fn placement_transaction(
     }
     let mut conditions = vec![ownership_fence(prefix, epoch), owned];
     conditions.extend(given);
-    for judged in evidence_conditions(evidence) {
-        match conditions.iter().find(|condition| condition.compared_key() == judged.compared_key()) {
-            None => conditions.push(judged),
-            Some(known) if *known == judged => {}
+    for compared in evidence_conditions(evidence) {
+        match conditions.iter().find(|condition| condition.compared_key() == compared.compared_key()) {
+            None => conditions.push(compared),
+            Some(known) if *known == compared => {}
             // Two parts of the mutation were decided on two revisions of one resource.
-            Some(_) => return Err(CommitError::Conflict { keys: vec![judged.compared_key().to_owned()] }),
+            Some(_) => return Err(CommitError::Conflict { keys: vec![compared.compared_key().to_owned()] }),
         }
     }
     for (operations, count) in [("comparisons", conditions.len()), ("writes", writes.len())] {

@@ -120,12 +120,12 @@ impl Objects for FakeObjects {
 }
 
 /// Delay and result of a provider.
-type Says = (Duration, Result<f64, FetchError>);
+type ProviderAnswer = (Duration, Result<f64, FetchError>);
 
 /// Providers by their URL.
 #[derive(Default)]
 struct FakeProviders {
-    says: Mutex<BTreeMap<String, Says>>,
+    says: Mutex<BTreeMap<String, ProviderAnswer>>,
     /// Time, URL and names of each fetch.
     asked: Mutex<Vec<(Instant, String, BTreeSet<String>)>>,
     running: AtomicUsize,
@@ -391,7 +391,7 @@ async fn fetch_of_an_unreferenced_metric_is_given_up() {
     let observed = world.until(|observed| observed.revision == revision).await;
     assert_eq!(observed.metrics.len(), 0);
     tokio::time::sleep(INTERVAL * 3).await;
-    assert_eq!(world.providers.asked().len(), 1, "nobody asks for it");
+    assert_eq!(world.providers.asked().len(), 1, "no object refers to the metric");
     assert_eq!(world.observed.newest().unwrap().metrics.len(), 0);
 }
 

@@ -108,14 +108,14 @@ impl MetricTrack {
         }
         self.history_of = Some(source.clone());
         let is_static = matches!(*source.kind, MetricsProviderKind::Static(_));
-        let judged = match sample {
+        let evaluated = match sample {
             Ok(sample) => match bounds::normalize(&source.spec, sample.value) {
                 Ok(normalized) => Ok((sample, normalized)),
                 Err(why) => Err((value_reason(key, &why), is_static)),
             },
             Err(error) => Err((failure_reason(key, &source, error), is_static || error.is_definition())),
         };
-        let (value, reason, undefined) = match judged {
+        let (value, reason, undefined) = match evaluated {
             Ok((sample, normalized)) => {
                 self.history.push(now.elapsed, sample.value);
                 let value = Value { raw: sample.value, normalized, at: now.at };

@@ -189,7 +189,7 @@ fn changed_metric_or_provider_is_fetched_immediately() {
 }
 
 #[test]
-fn an_answer_to_a_former_definition_is_not_heard() {
+fn answer_to_a_replaced_definition_is_ignored() {
     let mut bench = Bench::with(&["a"]);
     let former = bench.one();
     bench.put(vec![prometheus(None, "p", "http://elsewhere")]);
@@ -202,7 +202,7 @@ fn an_answer_to_a_former_definition_is_not_heard() {
 }
 
 #[test]
-fn an_observation_of_a_revision_answers_all_that_was_referred_to_then() {
+fn observed_revision_has_an_answer_for_each_metric_referred_to_at_it() {
     let mut bench = Bench::with(&["a"]);
     assert_eq!(bench.observed().revision, 0);
     let fetch = bench.one();
@@ -264,7 +264,7 @@ fn a_value_that_is_not_allowed_is_a_failure_of_its_fetch() {
         let reason = state.reason.unwrap();
         assert_eq!((reason.code, state.undefined), (ReasonCode::InvalidMetric, false));
         assert!(reason.message.contains(words), "{}", reason.message);
-        assert_eq!(state.trust.range, Some((2.0, 2.0)), "what does not count is not remembered");
+        assert_eq!(state.trust.range, Some((2.0, 2.0)), "an ignored value is not remembered");
     }
     bench.whole_round(&Err(FetchError::NotFound { expected: "a series" }));
     let message = bench.state(&global("a")).reason.unwrap().message;
@@ -365,7 +365,10 @@ fn provider_that_is_down_is_asked_seldom_but_immediately_for_new_metrics() {
     bench.put(vec![metric(&global("b"), "p", "b", 0.0, 1.0), cluster("n", "d", &[reference("b", false)])]);
     let fetch = bench.one();
     assert_eq!(names(&fetch), ["b"]);
-    assert!(!bench.observed().metrics.contains_key(&global("b")), "what others met is not an answer for it");
+    assert!(
+        !bench.observed().metrics.contains_key(&global("b")),
+        "a failure of another metric is no observation of this metric"
+    );
     bench.answer(&fetch, |_| Err(down()));
     let state = bench.state(&global("b"));
     assert_eq!((state.value, state.undefined), (None, false));

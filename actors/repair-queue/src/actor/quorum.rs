@@ -112,12 +112,12 @@ mod tests {
         let mut store = Store::new(&["a", "b", "c"], &["w"]);
         let mut answers = EtcdAnswers::default();
         let second = Duration::from_secs(1);
-        let judged = |answers: &EtcdAnswers, store: &Store, found: &OperationsState| {
+        let count_violations = |answers: &EtcdAnswers, store: &Store, found: &OperationsState| {
             answers.find_violations(&store.state(), Some(found), INTERVAL).len()
         };
         answers.follow(&store.state());
         let first = read_now();
-        assert_eq!(judged(&answers, &store, &first), 0);
+        assert_eq!(count_violations(&answers, &store, &first), 0);
         assert_eq!(answers.find_violations(&store.state(), None, INTERVAL).len(), 3, "nothing was read");
 
         // The repair of a worker changes nothing.
@@ -130,17 +130,21 @@ mod tests {
             };
             store.entry(&active);
             answers.follow(&store.state());
-            assert_eq!(judged(&answers, &store, &first), 0, "the repair of {address} has not ended");
+            assert_eq!(
+                count_violations(&answers, &store, &first),
+                0,
+                "the repair of {address} has not ended"
+            );
             store.entry(&RepairQueueEntry { status: RepairStatus::Succeeded, ..active });
             answers.follow(&store.state());
-            assert_eq!(judged(&answers, &store, &first) == 0, counts, "{address}");
+            assert_eq!(count_violations(&answers, &store, &first) == 0, counts, "{address}");
         }
         let second = read_now();
-        assert_eq!(judged(&answers, &store, &second), 0);
+        assert_eq!(count_violations(&answers, &store, &second), 0);
         tokio::time::advance(INTERVAL * FRESH_ANSWER_INTERVALS).await;
-        assert_eq!(judged(&answers, &store, &second), 0);
+        assert_eq!(count_violations(&answers, &store, &second), 0);
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(judged(&answers, &store, &second), 3, "the runner reads no more");
+        assert_eq!(count_violations(&answers, &store, &second), 3, "the runner reads no more");
         let one_down = OperationsState {
             api_servers: [("a", true), ("b", true), ("c", false)].map(|(at, up)| (at.to_owned(), up)).into(),
             ..read_now()
@@ -149,6 +153,6 @@ mod tests {
         assert_eq!(violations.keys().collect::<Vec<_>>(), ["a", "b"], "the API server on c is down");
         assert!(violations["a"].starts_with("I13: "), "{violations:?}");
         let without_data = OperationsState { has_data: false, ..first };
-        assert_eq!(judged(&answers, &store, &without_data), 0);
+        assert_eq!(count_violations(&answers, &store, &without_data), 0);
     }
 }

@@ -89,7 +89,7 @@ impl Requests {
 
     /// Computes the change times of an answer that is new.
     fn update_times(&mut self, reports: &Arc<Reports>, state: &ClusterState, hold: Option<&HoldSettings>) {
-        if self.evaluated.as_ref().is_some_and(|judged| Arc::ptr_eq(judged, reports)) {
+        if self.evaluated.as_ref().is_some_and(|evaluated| Arc::ptr_eq(evaluated, reports)) {
             return;
         }
         let came = (reports.at, Some(reports.received));

@@ -28,7 +28,7 @@ fn lines(explained: &[Explained]) -> Vec<Line<'_>> {
 }
 
 #[test]
-fn a_drain_waits_for_health_with_kubernetes_and_for_a_way_there_without() {
+fn next_drain_waits_for_health_or_for_a_configured_kubernetes() {
     let entries = [queued(0, "w", "unreachable"), queued(1, "outside", "unreachable")];
     for (kubernetes, obstacle) in [(true, "health-unknown"), (false, "no-kubernetes")] {
         let beside = ExplainContext { kubernetes, ..ExplainContext::default() };

@@ -53,7 +53,7 @@ fn three_of_a_rack_within_ten_minutes_of_each_other_are_one_event() {
 }
 
 #[test]
-fn racks_are_judged_apart_and_a_machine_counts_once() {
+fn racks_are_evaluated_separately_and_a_machine_counts_once() {
     let two_and_two = [rack(1, 1, &[0.0, 1.0]), rack(2, 11, &[0.0, 1.0])].concat();
     assert_eq!(at_once(&two_and_two), Holds::new());
     let one_twice = [rack(1, 1, &[0.0, 1.0]), rack(1, 1, &[2.0])].concat();
@@ -195,7 +195,7 @@ fn released_reports_that_are_absent_are_bounded_and_the_longest_absent_go_first(
     let absent = hold.released.iter().filter(|report| report.absent.is_some());
     assert_eq!(absent.clone().count(), MAX_ABSENT);
     assert!(absent.clone().all(|report| report.absent == Some(later(1.0))));
-    assert_eq!(hold.released.len(), MAX_ABSENT + 1, "who is reported is not forgotten for them");
+    assert_eq!(hold.released.len(), MAX_ABSENT + 1, "absent reports do not displace a present report");
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn entries_and_accepted_reports_together_must_not_exceed_the_maximum() {
     assert_eq!(given.decide().add.len(), 4);
     given.entries = vec![entry("10.1.1.1", true)];
     let decision = given.decide();
-    assert_eq!(decision.add, [], "none or all; what is about to be removed counts");
+    assert_eq!(decision.add, [], "none or all; an entry that is about to be removed counts");
     assert_eq!(decision.refused[3].reason, Reason::TooMany { entries: 1, reports: 4, maximum: 4 });
     // A report that another limiter refuses does not count.
     given.entries = vec![entry("10.0.0.2", true)];

@@ -525,10 +525,10 @@ fn with_record(store: &mut Store, kept: &serde_json::Value) {
 #[test]
 fn no_repair_begins_beside_a_command_whose_entry_was_overwritten() {
     let deleted = RepairQueueEntry { deleted: true, ..processing(0, "a", 0, Watching, 5) };
-    for (told, entry) in [
+    for (case, entry) in [
         ("an older state", Some(queued(0, "a", "unreachable"))),
         ("its deletion", Some(deleted)),
-        ("what nobody can read", None),
+        ("an unreadable entry", None),
     ] {
         for command in [with_a_command, with_a_success_command] {
             let mut store = store(&[processing(0, "a", 0, Watching, 5), queued(1, "b", "unreachable")]);
@@ -539,9 +539,9 @@ fn no_repair_begins_beside_a_command_whose_entry_was_overwritten() {
                 None => store.text(&keys::repair(0), "garbage"),
             }
             let actions = actions_of(&store);
-            assert_eq!(due(&actions), [0; 0], "{told}: {actions:?}");
+            assert_eq!(due(&actions), [0; 0], "{case}: {actions:?}");
             for index in [1, 2] {
-                assert_eq!(actions[&index].1, Some(BlockedBy::CommandRuns { record: 4 }), "{told}");
+                assert_eq!(actions[&index].1, Some(BlockedBy::CommandRuns { record: 4 }), "{case}");
             }
         }
     }

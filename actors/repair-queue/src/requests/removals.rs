@@ -92,7 +92,11 @@ mod tests {
         removals.observe(&store.state());
         let first = store.revision;
         assert_eq!(removals.removed_since(first), of(&[]));
-        assert_eq!(removals.removed_since(first - 1), RemovedEntries::All, "nobody watched then");
+        assert_eq!(
+            removals.removed_since(first - 1),
+            RemovedEntries::All,
+            "no removal was noted at that time"
+        );
 
         delete(&mut store, 0);
         removals.observe(&store.state());

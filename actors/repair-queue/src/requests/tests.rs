@@ -123,7 +123,7 @@ fn nothing_is_decided_on_old_reports_or_on_the_answer_to_another_question() {
 }
 
 #[test]
-fn nothing_is_added_while_something_that_is_asked_for_cannot_be_read_but_racks_are_held() {
+fn unreadable_input_stops_new_entries_but_not_holds() {
     let mut machines: Vec<Machine> = (1..=3).map(|id| machine(id, 3, 9.0)).collect();
     machines.push(machine(9, 1, 9.0));
     let given = reports(machines);

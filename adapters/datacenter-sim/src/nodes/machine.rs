@@ -457,7 +457,6 @@ impl Machine {
     }
 }
 
-/// The certificate in a kubeconfig.
 fn client_certificate(kubeconfig: &str) -> Option<String> {
     let data = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("client-certificate-data: "))?;
     String::from_utf8(STANDARD.decode(data).ok()?).ok()

@@ -85,7 +85,11 @@ fn assert_lawful(first: &[Machine], journal: &[DatacenterEvent], last: &[Machine
                 assert!(permitted_states(*from).contains(to), "{from:?} to {to:?}");
             }
             DatacenterEventKind::Removed => {
-                assert_eq!(states.remove(&serial), Some(MachineState::Retired), "only what is retired goes");
+                assert_eq!(
+                    states.remove(&serial),
+                    Some(MachineState::Retired),
+                    "only retired machines leave"
+                );
             }
             DatacenterEventKind::RetireDate(_) => assert!(states.contains_key(&serial)),
             DatacenterEventKind::PowerOff | DatacenterEventKind::PowerOn => panic!("that is about a rack"),
@@ -256,7 +260,7 @@ fn a_rack_without_power_is_unreachable_until_it_returns() {
     assert_eq!(
         datacenter.machine(&in_rack).unwrap().status.state,
         MachineState::Updating,
-        "it cannot be told"
+        "the registry cannot see the loss of an updating machine"
     );
     assert!(states_of(&datacenter, 0).iter().all(|state| *state == MachineState::Healthy));
     datacenter.advance(after(100_000));

@@ -222,7 +222,7 @@ async fn variables_are_checked_and_coerced_as_in_sabakan() {
 }
 
 #[tokio::test]
-async fn http_is_as_sabakan_speaks_it() {
+async fn http_answers_equal_those_of_sabakan() {
     let (registry, _) = quiet();
     let http = registry.open_in_memory_transport();
     let serial = registry.list_machines()[0].spec.serial.clone();

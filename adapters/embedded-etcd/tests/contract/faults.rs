@@ -63,7 +63,7 @@ async fn store_on_a_full_disk_refuses_writes_keeps_its_data_and_resumes() {
     disk.set_room(Some(2 * MIB));
     let written = put_until_refused(&mut client, 0).await;
     assert!(written > 100, "{written}");
-    assert_eq!(count(&mut client).await, written, "what was acknowledged is there, what was refused is not");
+    assert_eq!(count(&mut client).await, written, "acknowledged writes are stored, refused writes are not");
     assert_eq!(
         refusal(&client.put("another", vec![b'v'; 300_000], None).await.expect_err("still full")),
         NO_SPACE
@@ -173,7 +173,7 @@ async fn a_writer_that_panics_fails_the_store_for_readers_too() {
         let mut client = store.direct_client().await.expect("a client");
         client.put("a", "1", None).await.expect("put");
         disk.set_panics(true);
-        let error = client.put("b", "1", None).await.expect_err("nobody wrote it");
+        let error = client.put("b", "1", None).await.expect_err("the write was refused");
         assert_eq!(refusal(&error).0, Code::Unavailable);
         assert_failed(&store, &mut client, "its writer panicked").await;
         disk.set_panics(false);

@@ -31,7 +31,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
-/// The wall clock, since etcd judges certificates by it.
+/// The wall clock, since etcd validates certificates by it.
 struct Wall;
 
 impl Clock for Wall {

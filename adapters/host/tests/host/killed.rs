@@ -102,7 +102,7 @@ async fn dropping_the_future_kills_the_command() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_service_kills_however_it_ends() {
+async fn every_end_of_the_service_kills_its_commands() {
     for (script, signal) in [(ENDLESS, Signal::KILL), (AWAY, Signal::KILL), (ENDLESS, Signal::TERM)] {
         let trial = Trial::new();
         let mut service = trial.service(script, LONG, LONG).spawn().unwrap();

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_rights_of_their_own_and_a_retry_that_of_the_status() {
+    fn subresources_have_their_own_rights_and_a_retry_needs_that_of_the_status() {
         let wish =
             |part| RequestedAccess { part: Some(part), ..wish(Verb::Update, RequestScope::Namespace("a")) };
         let status = [rule("kubernetes", &["applications/status"], &["a"], &[Verb::Update])];

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_krakes() {
+    fn http_methods_equal_those_of_krake() {
         for (path, methods) in [
             ("/", "GET HEAD OPTIONS"),
             ("/kubernetes/applications", "GET HEAD OPTIONS"),

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_and_requests_are_ckes() {
+    fn vault_roles_and_requests_equal_those_of_cke() {
         let address = ["127.0.0.1".to_owned(), "10.0.0.1".to_owned()].to_vec();
         let names = ["localhost", "cke-etcd", "cke-etcd.kube-system", "cke-etcd.kube-system.svc", "node-1"];
         let requests = [

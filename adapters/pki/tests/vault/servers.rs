@@ -52,7 +52,6 @@ pub(crate) struct Server {
     pub(crate) endpoint: String,
     pub(crate) root: String,
     unseal_key: String,
-    /// The simulated server.
     pub(crate) simulated: Option<SimulatedVault>,
     process: Option<Child>,
     /// The store with the authorities of the simulated server.

@@ -131,7 +131,7 @@ fn error_texts_are_short() {
     let Err(RegistryError::GraphQl { messages }) =
         read_answer(json!({"errors": errors}).to_string().as_bytes())
     else {
-        panic!("errors must be told")
+        panic!("the answer is not an error")
     };
     assert_eq!(messages.len(), 6);
     assert_eq!(messages[5], "and 45 more");

@@ -50,7 +50,7 @@ fn the_query_text_is_that_of_cke() {
 }
 
 #[test]
-fn without_variables_there_is_no_such_member() {
+fn query_without_variables_has_no_variables_member() {
     assert_eq!(body(None), expected(""));
 }
 

@@ -108,7 +108,7 @@ exit "$code"
 pub(crate) fn stage_snapshot(restore: &SnapshotRestore) -> String {
     let SnapshotRestore { image, volume, path, id, name, peer_url } = restore;
     format!(
-        "set -u\n{forget}\nsaid=$({run} {image} -c {inside} sh {id} {name} {url} 2>&1)\ncode=$?\n{judge}",
+        "set -u\n{forget}\nsaid=$({run} {image} -c {inside} sh {id} {name} {url} 2>&1)\ncode=$?\n{check}",
         forget = remove_earlier_container(),
         run = run_words(volume, &format!(" {}", snapshot_mount_option(path))),
         image = quote(image),
@@ -116,7 +116,7 @@ pub(crate) fn stage_snapshot(restore: &SnapshotRestore) -> String {
         id = quote(id),
         name = quote(name),
         url = quote(peer_url),
-        judge = snapshot_check_script(path),
+        check = snapshot_check_script(path),
     )
 }
 
@@ -151,11 +151,11 @@ $tool snapshot restore {SNAPSHOT} --data-dir /tmp/trial >&2 || exit {BAD_SNAPSHO
     format!(
         "set -u\nerrors=$(mktemp) || exit 1\ntrap 'rm -f \"$errors\"' EXIT\n\
          docker run --rm --pull=never --log-driver=none --network=none --user=0:0 --security-opt=label=disable \
-         --entrypoint=sh {mount} {image} -c {inside} 2>\"$errors\"\ncode=$?\nsaid=$(cat \"$errors\")\n{judge}",
+         --entrypoint=sh {mount} {image} -c {inside} 2>\"$errors\"\ncode=$?\nsaid=$(cat \"$errors\")\n{check}",
         mount = snapshot_mount_option(path),
         image = quote(image),
         inside = quote(&inside),
-        judge = snapshot_check_script(path),
+        check = snapshot_check_script(path),
     )
 }
 

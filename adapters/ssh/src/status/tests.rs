@@ -210,7 +210,6 @@ fn certificates_are_read_and_keys_are_not() {
     assert!(odd["server.crt"].text.len() < MAX_CERTIFICATE);
 }
 
-/// A kubeconfig with this certificate in it.
 fn kubeconfig(certificate: &str) -> String {
     let data = STANDARD.encode(certificate);
     format!(

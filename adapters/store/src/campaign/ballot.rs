@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_waits_for_all_that_came_before_and_for_none_that_came_after() {
+    fn candidate_waits_for_all_earlier_candidates_and_no_later_one() {
         let mut ballot = enrolled("b", 7);
         assert_eq!(ballot.evaluate(), CandidateStanding::Unknown);
         ballot.apply_event(listed(8, &[("c", 5), ("a", 6), ("b", 7), ("0", 8)]));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_has_not_come_as_far_as_our_key_decides_nothing() {
+    fn watch_behind_the_own_candidate_key_decides_nothing() {
         let mut ballot = enrolled("b", 7);
         ballot.apply_event(listed(6, &[]));
         assert_eq!(
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_that_the_list_had_swallowed_is_noticed() {
+    fn deletion_hidden_by_a_list_is_noticed() {
         let mut ballot = enrolled("b", 7);
         ballot.apply_event(listed(9, &[("a", 2)]));
         assert_eq!(ballot.evaluate(), CandidateStanding::Gone);

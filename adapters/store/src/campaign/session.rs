@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_epoch_ends_by_the_clock_alone() {
+    async fn epoch_ends_at_its_time_without_an_event() {
         let epochs = ValidEpochs::default();
         let epoch = Epoch { number: 7, key: "leader//1".into(), lease: 1 };
         assert_eq!(epochs.valid_until(&epoch), None);

@@ -22,7 +22,7 @@ const VALUE: &str =
     r#"{"metadata": {"name": "c"}, "spec": {"kubeconfig": {"users": ["hunter2"]}, "backoff": 1e400}}"#;
 
 #[test]
-fn only_the_secrets_are_sealed_and_the_same_value_in_the_same_way() {
+fn only_secrets_are_encrypted_and_equal_values_equally() {
     let (encryption, key) = (with(&[FIRST]), cluster("c"));
     let encrypted = encryption.encrypt(&key, VALUE).unwrap();
     assert!(!encrypted.contains("hunter2"), "{encrypted}");
@@ -33,7 +33,7 @@ fn only_the_secrets_are_sealed_and_the_same_value_in_the_same_way() {
     assert_eq!(
         encryption.encrypt(&key, VALUE).unwrap(),
         encrypted,
-        "what did not change is not written anew"
+        "an unchanged secret keeps its ciphertext"
     );
     assert_eq!(encryption.encrypt(&key, &encrypted).unwrap(), encrypted, "nothing is encrypted twice");
     // Without keys nothing is encrypted; clear text is always readable.
@@ -103,7 +103,7 @@ fn a_former_key_reads_and_the_first_one_writes() {
 }
 
 #[test]
-fn a_transaction_is_sealed_where_it_writes_resources() {
+fn transaction_is_encrypted_where_it_writes_resources() {
     let put = |key: &str, value: &str| Write::Put {
         key: key.to_owned(),
         value: Bytes::copy_from_slice(value.as_bytes()),

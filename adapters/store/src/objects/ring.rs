@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_taken_whole() {
+    fn read_never_splits_a_revision() {
         let mut ring = ChangeRing::default();
         (0..MOST_READ_AT_ONCE).for_each(|_| ring.push(change(1)));
         (0..MOST_READ_AT_ONCE).for_each(|_| ring.push(change(2)));

@@ -340,7 +340,7 @@ async fn revision_of_a_replaced_store_cannot_be_followed() {
     assert!(matches!(fixture.objects.follow(after), Err(FollowerGap::Relisted { .. })));
     assert!(fixture.objects.follow(8).is_ok());
     tokio::time::advance(DEADLINE).await;
-    assert!(fixture.objects.follow(after).is_ok(), "whoever was told it then is gone");
+    assert!(fixture.objects.follow(after).is_ok(), "the readers of the former store have met their deadline");
 }
 
 #[tokio::test(start_paused = true)]

@@ -115,7 +115,7 @@ mod tests {
         let mut delivered = DeliveredState { revision: 4, ..DeliveredState::default() };
         let mut assembly = Assembly::default();
         assert_eq!(assembly.take(&mut delivered, vec![put("a", 5), put("b", 5)], true, ALL), None);
-        assert_eq!(delivered.revision, 4, "half a revision is not told");
+        assert_eq!(delivered.revision, 4, "an incomplete revision is not delivered");
         let whole = assembly.take(&mut delivered, vec![put("c", 5), put("a", 6)], true, ALL).unwrap();
         assert_eq!((whole.revision, whole.changes.len()), (5, 3));
         let whole = assembly.take(&mut delivered, vec![put("b", 6)], false, ALL).unwrap();

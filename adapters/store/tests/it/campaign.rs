@@ -99,7 +99,7 @@ async fn leadership_is_kept_for_longer_than_a_lease() {
     })
     .await;
     assert!(later > first + TTL);
-    assert!(campaign.events.try_recv().is_err(), "something was told while nothing happened");
+    assert!(campaign.events.try_recv().is_err(), "an event came without a cause");
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn dropped_campaign_resigns_leadership() {
 }
 
 #[tokio::test]
-async fn deleted_leader_key_or_revoked_lease_ends_the_term_immediately() {
+async fn deleted_leader_key_or_revoked_lease_ends_the_epoch_immediately() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let mut by_hand = etcd.by_hand().await;
@@ -178,7 +178,7 @@ async fn deleted_leader_key_or_revoked_lease_ends_the_term_immediately() {
 }
 
 #[tokio::test]
-async fn a_wiped_store_ends_the_term_and_the_next_one_is_held_in_the_new_store() {
+async fn wiped_store_ends_the_epoch_and_the_next_epoch_begins_in_the_new_store() {
     let Some(mut etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     write(&store, vec![put("a", "1")]).await;
@@ -239,10 +239,10 @@ async fn unreachable_store_is_reported_once_and_awaited() {
         other => panic!("{other:?}"),
     }
     let event = timeout(Duration::from_secs(1), campaign.events.recv()).await;
-    assert!(event.is_err(), "told again: {event:?}");
+    assert!(event.is_err(), "reported again: {event:?}");
     etcd.start_again().await;
     elected(&mut campaign).await;
-    // A store that is down for less than a lease ends no term.
+    // A store that is down for less than a lease ends no epoch.
     etcd.kill().await;
     etcd.start_again().await;
     let event = timeout(TTL * 2, campaign.events.recv()).await;
@@ -331,7 +331,7 @@ async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
 /// Environment variable with the address of etcd for the child process of the next tests.
 const CANDIDATE: &str = "MADAKO_STORE_TEST_CANDIDATE";
 
-/// Runs in its own process: campaigns, and writes after its term is over.
+/// Runs in its own process: campaigns, and writes after its epoch is over.
 #[tokio::test]
 #[ignore = "the other half of the next tests"]
 async fn candidate() {
@@ -355,7 +355,7 @@ async fn candidate() {
             }
         }
     }
-    // A writer that checks its term before every effect stops here; the store refuses a writer that does not.
+    // A writer that checks its epoch before every effect stops here; the store refuses a writer that does not.
     let write =
         Transaction { conditions: vec![epoch.fencing_condition()], writes: vec![put("late", "write")] };
     let refused = matches!(store.commit(write).await, Ok(Outcome::Refused { .. }));

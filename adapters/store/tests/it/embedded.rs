@@ -65,7 +65,7 @@ impl Clock for Wall {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_store_last_answered_well_is_shown() {
+async fn time_of_the_last_successful_store_answer_is_shown() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     let _guard = metrics::set_default_local_recorder(&recorder);
@@ -145,7 +145,7 @@ async fn an_idle_watch_stays_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_was_stopped_finds_its_term_over_before_anything_else_runs() {
+async fn resumed_process_notices_its_ended_epoch_before_anything_else_runs() {
     let address = Address::new(1);
     let (store, _way) = address.dial(1);
     let options = CampaignOptions { host: "boot-0".into(), ttl: Duration::from_secs(60) };

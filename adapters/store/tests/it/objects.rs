@@ -162,7 +162,10 @@ async fn fresh_reads_include_all_acknowledged_writes() {
                         let text = objects.get(&key(&n.to_string()));
                         let text: i64 =
                             text.map_or(-1, |stored| stored.object.metadata().uid.parse().unwrap());
-                        assert!(text >= *before, "writer {n} was told of {before}, a read saw {text}");
+                        assert!(
+                            text >= *before,
+                            "writer {n} got the answer for {before}, a read returned {text}"
+                        );
                     }
                 }
                 done.fetch_add(1, Ordering::SeqCst);
@@ -255,14 +258,14 @@ async fn the_view_follows_a_store_that_is_replaced_a_hundred_times() {
 struct Followed {
     follower: Box<dyn Follower>,
     seen: BTreeMap<String, i64>,
-    told: Vec<(i64, String)>,
+    delivered: Vec<(i64, String)>,
 }
 
 impl Followed {
     fn all(objects: &CachedObjects) -> Self {
         let (_, all, follower) = objects.follow_all();
         let seen = all.iter().map(|stored| (stored.key.name.clone(), stored.mod_revision)).collect();
-        Self { follower, seen, told: vec![] }
+        Self { follower, seen, delivered: vec![] }
     }
 
     fn take(&mut self, changes: Vec<Arc<Change>>) {
@@ -276,13 +279,13 @@ impl Followed {
                 Some(after) => drop(self.seen.insert(name.clone(), after.mod_revision)),
                 None => drop(self.seen.remove(&name)),
             }
-            assert!(self.told.last().is_none_or(|(last, _)| *last <= change.revision), "in order");
-            self.told.push((change.revision, name));
+            assert!(self.delivered.last().is_none_or(|(last, _)| *last <= change.revision), "in order");
+            self.delivered.push((change.revision, name));
         }
     }
 
     async fn until(&mut self, revision: i64) {
-        while self.told.last().is_none_or(|(last, _)| *last < revision) {
+        while self.delivered.last().is_none_or(|(last, _)| *last < revision) {
             let changes = within("changes", self.follower.next()).await.expect("no gap");
             assert!(!changes.is_empty());
             self.take(changes);
@@ -307,7 +310,7 @@ async fn followers_resume_after_a_restart_of_etcd() {
         let error = objects.refresh().await.unwrap_err();
         assert!(
             matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Deadline),
-            "{error}: readers are not told what may be old"
+            "{error}: a read fails rather than return an old value"
         );
         assert!(began.elapsed() < Duration::from_secs(3));
         let uid = round.to_string();
@@ -319,7 +322,7 @@ async fn followers_resume_after_a_restart_of_etcd() {
         followed.until(last).await;
         assert_eq!(fresh_at_last(&objects).await, of(&[("a", &round.to_string()), ("b", "x")]));
     }
-    assert_eq!(followed.told, written);
+    assert_eq!(followed.delivered, written);
 }
 
 #[tokio::test]
@@ -374,23 +377,23 @@ async fn no_change_is_lost_or_delivered_twice_under_repeated_cuts() {
         written.push((end, "end".to_owned()));
         assert!(last < end);
         all.until(end).await;
-        let mut told = Vec::new();
-        while told.last().is_none_or(|(revision, _)| *revision < end) {
+        let mut delivered = Vec::new();
+        while delivered.last().is_none_or(|(revision, _)| *revision < end) {
             let changes = within("changes", since.next()).await.expect("no gap");
-            told.extend(changes.iter().map(|change| (change.revision, change.key.name.clone())));
+            delivered.extend(changes.iter().map(|change| (change.revision, change.key.name.clone())));
         }
         let told_by_all: Vec<_> =
-            all.told.iter().filter(|(revision, _)| *revision > after).cloned().collect();
-        assert_eq!(told, told_by_all, "round {round}, after {after}, {start} at first");
-        let changes = |(revision, name): &(i64, String)| told.contains(&(*revision, name.clone()));
+            all.delivered.iter().filter(|(revision, _)| *revision > after).cloned().collect();
+        assert_eq!(delivered, told_by_all, "round {round}, after {after}, {start} at first");
+        let changes = |(revision, name): &(i64, String)| delivered.contains(&(*revision, name.clone()));
         let missed = written[first..].iter().filter(|change| !changes(change)).count();
         // Deletions of missing keys are the only writes without a change.
-        let puts = told.len();
+        let puts = delivered.len();
         assert_eq!(puts + missed, written.len() - first);
     }
     let now = fresh_at_last(&objects).await;
     assert_eq!(now.keys().collect::<Vec<_>>(), all.seen.keys().collect::<Vec<_>>());
-    println!("{reads} reads, {} changes", all.told.len());
+    println!("{reads} reads, {} changes", all.delivered.len());
 }
 
 #[tokio::test]

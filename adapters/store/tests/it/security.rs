@@ -38,7 +38,7 @@ fn kept(directory: &Path, name: &str, pem: &str) -> String {
 }
 
 #[tokio::test]
-async fn tls_with_client_certificates_works_and_nothing_less_does() {
+async fn store_with_tls_accepts_only_client_certificates() {
     let files = tempfile::tempdir().unwrap();
     let (ours, another) = (authority(), authority());
     let (server_cert, server_key) = issued(&ours, &["127.0.0.1", "localhost"]);

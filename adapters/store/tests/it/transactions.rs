@@ -205,7 +205,7 @@ async fn a_store_that_does_not_answer_is_given_up_in_time_and_works_when_it_is_b
     eventually("it answers again", async || store.list("a").await.ok()).await;
 
     etcd.kill().await;
-    let error = eventually("nobody listens", async || {
+    let error = eventually("no server listens", async || {
         let error = store.list("a").await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
         // The first error may be that of the broken connection.

@@ -86,7 +86,7 @@ async fn watch_begins_with_a_list_and_delivers_changes_below_its_prefix() {
         write(&store, vec![put("sabakan/template", "t"), Write::Delete { key: "sabakan/url".into() }]).await;
     watched.until(last).await;
     assert_eq!(watched.state.keys().collect::<Vec<_>>(), ["sabakan/template"]);
-    assert_eq!(watched.changes.len(), 2, "the change of another key was told");
+    assert_eq!(watched.changes.len(), 2, "the change of another key was delivered");
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn watch_resumes_after_a_restart_of_etcd() {
         watched.until(last).await;
     }
     assert_eq!((watched.lists, watched.changes.len()), (1, 6));
-    assert_eq!(watched.interruptions, 3, "each stop is told once");
+    assert_eq!(watched.interruptions, 3, "each stop is reported once");
 }
 
 /// The strongest of these tests: connections are cut and delayed at random during writes; every change is delivered
@@ -291,7 +291,7 @@ async fn a_store_that_was_wiped_is_listed_again() {
 }
 
 #[tokio::test]
-async fn another_store_that_is_further_on_is_not_taken_for_the_same() {
+async fn another_store_at_a_higher_revision_is_recognised() {
     let Some(mut etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;
     let mut watched = Watched::new(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap(), "");

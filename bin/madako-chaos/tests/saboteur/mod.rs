@@ -30,8 +30,8 @@ const COMMANDS: u32 = 10;
 /// Commands whose watcher is killed: the alert fires at one.
 const WATCHERS: u32 = 3;
 
-/// Causes all of these faults, once the run has begun. `told` returns whether the alert of scarce files fires.
-pub(crate) async fn work(targets: &Path, told: impl Fn() -> bool) {
+/// Causes all of these faults, once the run has begun. `fires` returns whether the alert of scarce files fires.
+pub(crate) async fn work(targets: &Path, fires: impl Fn() -> bool) {
     let text = found("the file of the targets", GLANCE, || fs::read_to_string(targets).ok()).await;
     let targets: Vec<Value> = serde_json::from_str(&text).unwrap();
     let addresses: Vec<&str> = targets.iter().map(|target| target["targets"][0].as_str().unwrap()).collect();
@@ -40,7 +40,7 @@ pub(crate) async fn work(targets: &Path, told: impl Fn() -> bool) {
         (pids.len() == addresses.len()).then_some(pids)
     })
     .await;
-    scarce_files(&instances, told).await;
+    scarce_files(&instances, fires).await;
     for nth in 0..COMMANDS + WATCHERS {
         let command = found("a command", GLANCE, || {
             processes().find(|process| is_command(*process) && instances.contains(&parent(parent(*process))))
@@ -64,17 +64,17 @@ fn is_command(process: i32) -> bool {
 
 /// Lowers the limit of the process with the fewest open files to a sixth more, until the alert fires: a process that
 /// starts commands varies too much for a high share of its limit.
-async fn scarce_files(processes: &[i32], told: impl Fn() -> bool) {
+async fn scarce_files(processes: &[i32], fires: impl Fn() -> bool) {
     let open = |process: i32| fs::read_dir(format!("/proc/{process}/fd")).unwrap().count() as u64;
     let limit =
         |process: i32, limit: Rlimit| prlimit(Pid::from_raw(process), Resource::Nofile, limit).unwrap();
     let usual = getrlimit(Resource::Nofile);
     let mut scarce = None;
     let mut until = Instant::now() + SCARCE;
-    let mut is_told = false;
+    let mut is_firing = false;
     while Instant::now() < until {
-        if !is_told && told() {
-            is_told = true;
+        if !is_firing && fires() {
+            is_firing = true;
             until = Instant::now() + SHOWN;
         }
         let calm = *processes.iter().min_by_key(|process| open(**process)).unwrap();

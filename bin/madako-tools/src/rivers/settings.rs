@@ -64,7 +64,9 @@ impl Settings {
         let (shortest, longest) = KEEP_ALIVE_RANGE;
         let check = time("check-interval", CHECK_INTERVAL)?;
         if check < MIN_CHECK_INTERVAL {
-            return Err(Failure::Usage(format!("--check-interval is below {MIN_CHECK_INTERVAL:?}")));
+            return Err(Failure::Usage(format!(
+                "--check-interval: got {check:?}, expected at least {MIN_CHECK_INTERVAL:?}"
+            )));
         }
         Ok(Self {
             upstreams,

@@ -15,11 +15,10 @@ fn header(name: &str, mode: u32, owner: u32, size: usize) -> [u8; BLOCK] {
     put(136, "00000000000");
     put(156, "0");
     put(257, "ustar\x0000");
-    sealed(header)
+    with_checksum(header)
 }
 
-/// The header with its checksum.
-fn sealed(mut header: [u8; BLOCK]) -> [u8; BLOCK] {
+fn with_checksum(mut header: [u8; BLOCK]) -> [u8; BLOCK] {
     header[148..156].fill(b' ');
     let sum: u64 = header.iter().map(|byte| u64::from(*byte)).sum();
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
@@ -49,8 +48,8 @@ fn files_have_path_mode_owner_and_content() {
     directory[156] = b'5';
     let archive = archive(&[
         (header("/etc/./etcd//ca.crt", 0o644, 0, 512), &[7; 512]),
-        (sealed(directory), b""),
-        (sealed(prefixed), b"key"),
+        (with_checksum(directory), b""),
+        (with_checksum(prefixed), b"key"),
     ]);
     let read = parse_entries(&archive).expect("a valid archive");
     let expected = [
@@ -77,7 +76,7 @@ fn archives_of_gnu_tar_are_read() {
     let mut gnu = header("a", 0o100_644, 5, 1);
     gnu[257..265].copy_from_slice(b"ustar  \0");
     gnu[345..356].copy_from_slice(b"15100000000");
-    let archive = archive(&[(sealed(gnu), b"x")]);
+    let archive = archive(&[(with_checksum(gnu), b"x")]);
     let read = parse_entries(&archive).expect("a valid archive");
     assert_eq!((read[0].parents.len(), read[0].name, read[0].mode), (0, "a", 0o644));
 }
@@ -96,7 +95,7 @@ fn damaged_and_foreign_entries_are_refused() {
     let changed = |at: usize, bytes: &[u8]| {
         let mut header = header("a", 0o644, 0, 0);
         header[at..at + bytes.len()].copy_from_slice(bytes);
-        archive(&[(sealed(header), b"")])
+        archive(&[(with_checksum(header), b"")])
     };
     for (archive, expected) in [
         (changed(0, b"../a"), "leaves the directory"),
@@ -134,7 +133,7 @@ proptest! {
     ) {
         let mut header = header(&name, 0o644, 0, 0);
         header[100..148].copy_from_slice(&numbers);
-        let mut bytes = sealed(header).to_vec();
+        let mut bytes = with_checksum(header).to_vec();
         bytes.extend(tail);
         for archive in [bytes, archive(&[(self::header(&name, 0o644, 0, 0), b"")])] {
             for entry in parse_entries(&archive).unwrap_or_default() {

@@ -114,7 +114,7 @@ struct TimedEvent {
 
 /// Receives the events of an instance, and makes the chosen actor panic.
 struct Sink {
-    told: mpsc::UnboundedSender<TimedEvent>,
+    received: mpsc::UnboundedSender<TimedEvent>,
     victim: Mutex<Option<Victim>>,
 }
 
@@ -131,7 +131,7 @@ impl EventSink for Sink {
             victim.take_if(|victim| victim.is_moment_to_panic(&event)).is_some()
         };
         // An error means that the measurement has ended.
-        let _ = self.told.send(TimedEvent { at: Instant::now(), event, panics });
+        let _ = self.received.send(TimedEvent { at: Instant::now(), event, panics });
         assert!(!panics, "{PLANTED}");
     }
 }
@@ -140,7 +140,7 @@ impl EventSink for Sink {
 struct Running {
     instance: Instance,
     sink: Arc<Sink>,
-    told: mpsc::UnboundedReceiver<TimedEvent>,
+    received: mpsc::UnboundedReceiver<TimedEvent>,
 }
 
 impl Running {
@@ -151,8 +151,8 @@ impl Running {
             prefix: "/cke/".to_owned(),
             ..StoreConfig::default()
         };
-        let (sender, told) = mpsc::unbounded_channel();
-        let sink = Arc::new(Sink { told: sender, victim: Mutex::new(None) });
+        let (sender, received) = mpsc::unbounded_channel();
+        let sink = Arc::new(Sink { received: sender, victim: Mutex::new(None) });
         let store = EtcdStore::open(&settings, seed)?;
         let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);
         let placement = with_placement.then(|| PlacementPorts {
@@ -193,7 +193,7 @@ impl Running {
             seed,
         };
         let instance = Instance::start(options, ports, serves).await?;
-        Ok(Self { instance, sink, told })
+        Ok(Self { instance, sink, received })
     }
 
     /// Kills an actor of the reign, or an HTTP server, if it runs; returns the time.
@@ -213,7 +213,7 @@ impl Running {
 
     /// Waits for the event of the back-off before an actor's restart.
     async fn wait_for_backoff(&mut self, name: &str) -> anyhow::Result<Duration> {
-        let is = |told: &TimedEvent| match &told.event {
+        let is = |received: &TimedEvent| match &received.event {
             Event::ActorFailed { actor, restart_in, .. } if actor == name => Some(*restart_in),
             _ => None,
         };
@@ -233,8 +233,8 @@ impl Running {
         };
         let killed = timeout(PATIENCE, killing).await.with_context(|| format!("{name} does not run"))?;
         let backoff = self.wait_for_backoff(name).await?;
-        let is = |told: &TimedEvent| {
-            matches!(&told.event, Event::ActorRestarted { actor, .. } if actor == name).then_some(())
+        let is = |received: &TimedEvent| {
+            matches!(&received.event, Event::ActorRestarted { actor, .. } if actor == name).then_some(())
         };
         let (back, ()) = self.wait_for_event("its return", is).await?;
         Ok((back - killed).saturating_sub(backoff))
@@ -245,12 +245,12 @@ impl Running {
         let melting = async {
             loop {
                 for name in MELTING {
-                    while let Ok(told) = self.told.try_recv() {
-                        if let Event::ActorFailed { actor, restart_in, .. } = &told.event
+                    while let Ok(received) = self.received.try_recv() {
+                        if let Event::ActorFailed { actor, restart_in, .. } = &received.event
                             && actor == REIGN
                         {
                             restart_in.context("the reign is given up")?;
-                            return anyhow::Ok(told.at);
+                            return anyhow::Ok(received.at);
                         }
                     }
                     self.kill_now(name).await;
@@ -267,15 +267,15 @@ impl Running {
         what: &str,
         is: impl Fn(&TimedEvent) -> Option<T>,
     ) -> anyhow::Result<(Instant, T)> {
-        let told = async {
+        let received = async {
             loop {
-                let told = self.told.recv().await.context("the instance is gone")?;
-                if let Some(found) = is(&told) {
-                    return anyhow::Ok((told.at, found));
+                let received = self.received.recv().await.context("the instance is gone")?;
+                if let Some(found) = is(&received) {
+                    return anyhow::Ok((received.at, found));
                 }
             }
         };
-        timeout(PATIENCE, told).await.with_context(|| format!("did not happen: {what}"))?
+        timeout(PATIENCE, received).await.with_context(|| format!("did not happen: {what}"))?
     }
 }
 
@@ -294,7 +294,7 @@ pub(crate) async fn measure_actors(table: &mut Table) -> anyhow::Result<()> {
     for number in 0..INSTANCES {
         let mut running = Running::start(&scene.endpoint, number, false).await?;
         running
-            .wait_for_event("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(()))
+            .wait_for_event("calm", |received| Victim::Leader.shows_recovery(&received.event).then_some(()))
             .await?;
         for _ in 0..ROUNDS {
             for (victim, works) in &mut works {
@@ -357,7 +357,7 @@ async fn measure_kills(endpoint: &str) -> anyhow::Result<[(&'static str, Times);
     for number in 0..FEWER {
         let mut running = Running::start(endpoint, number, true).await?;
         running
-            .wait_for_event("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(()))
+            .wait_for_event("calm", |received| Victim::Leader.shows_recovery(&received.event).then_some(()))
             .await?;
         for _ in 0..ROUNDS {
             for (name, times) in &mut found {
@@ -375,14 +375,14 @@ async fn measure_meltdowns(endpoint: &str) -> anyhow::Result<Times> {
     for number in 0..FEWER {
         let mut running = Running::start(endpoint, number, false).await?;
         running
-            .wait_for_event("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(()))
+            .wait_for_event("calm", |received| Victim::Leader.shows_recovery(&received.event).then_some(()))
             .await?;
         for _ in 0..MELTDOWNS {
             let melted = running.provoke_meltdown().await?;
             // No actor of the old reign is left to report an event.
             let (mut polled, mut planned) = (None, None);
             while polled.is_none() || planned.is_none() {
-                let is = |told: &TimedEvent| match &told.event {
+                let is = |received: &TimedEvent| match &received.event {
                     Event::Observed { .. } => Some(true),
                     Event::Calm { .. } => Some(false),
                     _ => None,
@@ -423,14 +423,14 @@ async fn measure_panics(
         Victim::Repair => queue_repair_entry(scene).await?,
         Victim::Planner | Victim::Leader => drop(scene.request_one_more_worker().await?),
     }
-    let (failed, ()) = running.wait_for_event("a panic", |told| told.panics.then_some(())).await?;
+    let (failed, ()) = running.wait_for_event("a panic", |received| received.panics.then_some(())).await?;
     let backoff = running.wait_for_backoff(name).await?;
     // The actor's first event may arrive before its supervisor's event of the restart. Before the leader is back, other
     // actors may still report events of the former reign.
     let (mut back, mut works) = (None, None);
     while back.is_none() || works.is_none() {
         let seeks_work = works.is_none() && (back.is_some() || victim != Victim::Leader);
-        let is = |told: &TimedEvent| match &told.event {
+        let is = |received: &TimedEvent| match &received.event {
             Event::ActorRestarted { actor, .. } if actor == name => Some(false),
             event if seeks_work && victim.shows_recovery(event) => Some(true),
             _ => None,

@@ -81,7 +81,7 @@ pub(crate) async fn run(
     store: impl FnOnce() -> Result<EtcdStore, Failure>,
 ) -> Result<(), Failure> {
     if args.files.iter().filter(|file| *file == STDIN).count() > 1 {
-        return Err(Failure::bad_input("only one file can come from standard input"));
+        return Err(Failure::bad_input("only one FILE can be - (standard input)"));
     }
     if args.print {
         return print_text(DEFAULT_ROLES);

@@ -83,7 +83,9 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
         }
         Command::Set { name, file, key } => {
             if file == STDIN && key.as_deref() == Some(STDIN) {
-                return Err(Failure::bad_input("only one file can come from standard input"));
+                return Err(Failure::bad_input(
+                    "only one of the certificate and --key can be - (standard input)",
+                ));
             }
             let certificate = read_text(&file)?;
             let Some(key) = key else {

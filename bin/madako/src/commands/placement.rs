@@ -48,7 +48,6 @@ use crate::failure::Failure;
 use crate::limits::MAX_TRIES;
 use crate::output::{escape_unprintable, print_warning};
 
-/// A parsed command.
 #[derive(Debug)]
 pub(crate) enum Command {
     Resource(ResourceCommand),

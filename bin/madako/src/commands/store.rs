@@ -154,6 +154,8 @@ fn keep_owner(directory: &Path) -> Result<(), Failure> {
         }
         Ok(())
     };
-    let given = give().with_context(|| format!("the files of {} keep their owner", directory.display()));
+    let given = give().with_context(|| {
+        format!("cannot give the files of {} to the owner of the directory (chown)", directory.display())
+    });
     given.map_err(Failure::Failed)
 }

@@ -93,7 +93,7 @@ pub(crate) fn event_line(event: &Event) -> Option<String> {
         Event::ActorFailed { actor, why, restart_in: None } => format!("{actor} {why}"),
         Event::ActorRestarted { actor, restarts } => format!("{actor} runs again (restart {restarts})"),
         Event::Meltdown { pause } => {
-            format!("the reign failed too often: gives up leadership for {}", seconds(pause))
+            format!("the leader's actors failed too often: gives up leadership for {}", seconds(pause))
         }
     })
 }

@@ -64,7 +64,7 @@ impl DemoHistory {
 
 enum Next {
     Event(Arc<Event>),
-    Told(String),
+    Line(String),
     Fault,
     Look,
 }
@@ -142,7 +142,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
             tokio::select! {
                 biased;
                 event = events.recv() => Next::Event(event.unwrap()),
-                told = placing.next_outage_line() => Next::Told(told),
+                line = placing.next_outage_line() => Next::Line(line),
                 () = mischief.wait_until_due() => Next::Fault,
                 _ = looks.tick() => Next::Look,
             }
@@ -158,7 +158,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
                 }
                 drop(observed.picture.take(&event));
             }
-            Next::Told(told) => observed.picture.remember(told),
+            Next::Line(line) => observed.picture.remember(line),
             Next::Fault => {
                 if let Some(actor) = mischief.inject_fault(&instance).await {
                     observed.picture.note_fault(actor);
@@ -171,8 +171,8 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
                         .tally
                         .note_repairs(state.repair.entries.values().map(|item| &item.value));
                 }
-                if let Some(told) = ended_repairs::delete_ended_repairs(&*operator).await {
-                    observed.picture.remember(told);
+                if let Some(line) = ended_repairs::delete_ended_repairs(&*operator).await {
+                    observed.picture.remember(line);
                 }
             }
         }
@@ -231,7 +231,7 @@ async fn machines_are_repaired_after_the_queue_has_been_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_seeds_show_it_within_two_minutes() {
+async fn demo_of_other_seeds_restarts_an_actor_within_two_minutes() {
     for seed in 2..7 {
         let observed = watch(seed, Duration::from_secs(120)).await;
         assert!(observed.matches_its_announcement(), "seed {seed}: {:?}", observed.picture.tally);
@@ -251,15 +251,15 @@ async fn default_demo_moves_an_application_within_a_minute_and_names_the_reason(
     let better = moves.iter().find(|(_, why)| *why == Move::Better);
     assert!(better.is_some_and(|(at, _)| *at < Duration::from_secs(60)), "{moves:?}");
     assert!(moves.iter().any(|(_, why)| *why == Move::NotOnline), "nothing left a cluster: {moves:?}");
-    for told in [
+    for expected in [
         " is bound to ",
         ": better by 0.",
         "more than the stickiness of 0.",
         "the demo takes ",
         " back online",
     ] {
-        let is_told = picture.happenings.all_lines().any(|line| line.text.contains(told));
-        assert!(is_told, "{told:?}: {:?}", picture.happenings);
+        let is_shown = picture.happenings.all_lines().any(|line| line.text.contains(expected));
+        assert!(is_shown, "{expected:?}: {:?}", picture.happenings);
     }
     // It may not move.
     let ledger = picture.happenings.all_lines().find(|line| line.text.starts_with("ledger moves"));

@@ -73,7 +73,7 @@ impl Drop for Directory {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 directory = %self.0.display(),
-                "the demo's directory stays"
+                "cannot delete the directory of the demo"
             );
         }
     }

@@ -6,9 +6,9 @@ use time::macros::datetime;
 
 use super::*;
 
-struct Noon;
+struct FixedClock;
 
-impl Clock for Noon {
+impl Clock for FixedClock {
     fn now(&self) -> OffsetDateTime {
         datetime!(2026-11-21 13:00:00.000042 +1)
     }
@@ -21,7 +21,7 @@ fn logged(format: LogFormat, severity: Severity, act: impl FnOnce()) -> String {
         severity,
         topic: "madako".to_owned(),
         utsname: "host-1".to_owned(),
-        clock: Arc::new(Noon),
+        clock: Arc::new(FixedClock),
         output: LogOutput::Memory(Arc::clone(&buffer)),
         traced: false,
     };
@@ -77,7 +77,7 @@ fn five_severities_are_distinguished_and_filtered() {
 }
 
 #[test]
-fn libraries_are_heard_from_warnings_on() {
+fn library_messages_below_warning_are_dropped() {
     let text = logged(LogFormat::Plain, Severity::Debug, || {
         tracing::debug!(target: "h2::frame", "authorization: secret");
         tracing::warn!(target: "h2::frame", "odd");
@@ -87,7 +87,7 @@ fn libraries_are_heard_from_warnings_on() {
 }
 
 #[test]
-fn fields_of_spans_are_those_of_their_events_unless_nearer_ones_are() {
+fn event_has_the_fields_of_its_spans_and_the_nearest_value_counts() {
     let text = logged(LogFormat::Plain, Severity::Info, || {
         let outer = tracing::debug_span!("outer", epoch = 7, late = tracing::field::Empty);
         let outer = outer.entered();
@@ -160,7 +160,7 @@ fn log_file_is_appended_to_and_reopened() {
     let path = dir.path().join("log");
     std::fs::write(&path, "cut off").unwrap();
     let args = LogArgs { logfile: Some(path.clone()), ..LogArgs::default() };
-    let log = CkeLog::new(&args, Severity::Info, Arc::new(Noon)).unwrap();
+    let log = CkeLog::new(&args, Severity::Info, Arc::new(FixedClock)).unwrap();
     let file = log.log_file().unwrap();
     tracing::subscriber::with_default(log.into_subscriber(None), || {
         tracing::info!("one");
@@ -176,5 +176,5 @@ fn log_file_is_appended_to_and_reopened() {
         assert!(new.lines().count() == 1 && new.contains("three"), "{new}");
     });
     let nowhere = LogArgs { logfile: Some(dir.path().join("no/such")), ..LogArgs::default() };
-    assert!(CkeLog::new(&nowhere, Severity::Info, Arc::new(Noon)).is_err());
+    assert!(CkeLog::new(&nowhere, Severity::Info, Arc::new(FixedClock)).is_err());
 }

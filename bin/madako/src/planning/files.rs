@@ -26,7 +26,10 @@ pub(super) fn gather_from_files(args: &InputArgs, template: &str, machines: &str
         args.node_taints.as_deref(),
     ];
     if named.into_iter().flatten().filter(|name| *name == STDIN).count() > 1 {
-        return Err(Failure::bad_input("only one file can come from standard input"));
+        return Err(Failure::bad_input(
+            "only one of --template, --machines, --constraints, --current and --node-taints can be - (standard \
+             input)",
+        ));
     }
     let template = parse(template, Template::from_yaml)?;
     for warning in template.warnings() {

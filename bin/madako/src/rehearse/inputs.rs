@@ -37,7 +37,7 @@ use crate::running_settings::{Setting, check_readable, effective_setting};
 /// Seed of the jitter between connection attempts.
 const SEED: u64 = 0;
 
-/// Keys that must be readable for a rehearsal: otherwise the service could do nothing, or the judge not judge it.
+/// Keys that must be readable for a rehearsal: otherwise the service could do nothing, or the checks could not check it.
 const NEEDED: [&str; 6] = [
     keys::CLUSTER,
     keys::CLUSTER_REVISION,

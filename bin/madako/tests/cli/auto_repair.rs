@@ -187,7 +187,7 @@ async fn racks_are_held_by_the_configured_settings() {
     let flag = &["--hold-racks"][..];
     assert_eq!(held(None, flag).await, Vec::<String>::new(), "three within ten minutes by default");
     assert_eq!(held(Some(two), flag).await, ["s1", "s2"]);
-    assert_eq!(held(Some(two), &[]).await, Vec::<String>::new(), "only for who asks for it");
+    assert_eq!(held(Some(two), &[]).await, Vec::<String>::new(), "racks are held only with the flag");
     // The service's configuration disables holds; the flag enables them here all the same.
     let off = "repair: {hold: {enabled: false, count: 2, within: 20m}}";
     assert_eq!(held(Some(off), flag).await, ["s1", "s2"]);

@@ -59,14 +59,14 @@ async fn silent_store_is_reported() {
             &["vault", "enckey"],
         ] {
             let message = madako(&[&["--config", config.as_str()], args].concat()).await.refused(1);
-            assert!(message.contains("does the store run?"), "{args:?}: {message}");
+            assert!(message.contains("that the store runs"), "{args:?}: {message}");
             assert!(message.contains(&format!("127.0.0.1:{port}")), "{args:?}: {message}");
         }
     }
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_explained() {
+async fn listen_address_in_use_is_named_in_the_error() {
     let files = Files::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();

@@ -122,7 +122,7 @@ async fn the_demo_obeys_keys() {
 }
 
 #[tokio::test]
-async fn every_size_of_a_terminal_has_a_picture() {
+async fn demo_draws_on_every_terminal_size() {
     for (columns, rows, shown) in [(160, 50, "rack 5"), (30, 8, "rack 0")] {
         let mut demo = Terminal::start(&LIVE, columns, rows);
         demo.until(shown).await;

@@ -14,7 +14,7 @@ async fn each_example_of_a_configuration_is_valid() {
         ("repair", ["API server  none\n", "Placement   off\n"]),
     ] {
         let example = madako(&["config", "example", "--for", purpose]).await.calm();
-        assert!(example.starts_with("# "), "it says what it is for: {example}");
+        assert!(example.starts_with("# "), "an example begins with its purpose: {example}");
         let file = files.write("config.yml", &example);
         let output = madako(&["config", "check", &file]).await.calm();
         assert!(output.starts_with(&format!("{file} is valid.\n")), "{output}");

@@ -369,13 +369,13 @@ async fn settings_are_found_where_krakectl_finds_them() {
 }
 
 #[tokio::test]
-async fn an_api_that_is_not_there_is_named() {
+async fn unreachable_api_is_named_with_its_configuration_file() {
     let files = Files::new();
     let port = free_port();
     let config = files.write("krakectl.yaml", format!("api_url: http://127.0.0.1:{port}\nuser: me\n"));
     let message = madako(&["core", "role", "list", "--config", &config]).await.refused(1);
     assert!(message.contains(&format!("the API at http://127.0.0.1:{port}/ (from {config})")), "{message}");
-    assert!(message.contains("does the service run?"), "{message}");
+    assert!(message.contains("check the address and that the service runs"), "{message}");
 }
 
 #[tokio::test]

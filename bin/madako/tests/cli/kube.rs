@@ -55,7 +55,7 @@ async fn a_metric_that_could_have_no_value_is_refused() {
     let create = ["core", "gm", "create", "heat", "--gmp-name", "p", "--min"];
     let message = server.run(&[&create[..], &["1", "--max", "0"]].concat()).await.refused(2);
     assert!(message.contains("least value 1 is above its greatest value 0"), "{message}");
-    assert!(server.lines().is_empty(), "nothing is asked about what cannot be");
+    assert!(server.lines().is_empty(), "an invalid request is not sent");
 
     let message = server.run(&[&create[..], &["0", "--max", "1"]].concat()).await.refused(2);
     assert!(message.contains("there is no GlobalMetricsProvider p; madako core gmp create"), "{message}");

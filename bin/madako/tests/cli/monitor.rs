@@ -64,11 +64,11 @@ async fn asked(prometheus: SocketAddr, path: &str) -> Option<Value> {
 }
 
 /// The alerts that were evaluated without an error.
-fn judged(rules: &Value) -> BTreeSet<String> {
+fn evaluated_alerts(rules: &Value) -> BTreeSet<String> {
     let groups = rules["data"]["groups"].as_array().unwrap().iter();
     let rules = groups.flat_map(|group| group["rules"].as_array().unwrap());
-    let judged = rules.filter(|rule| rule["type"] == "alerting" && rule["health"] == "ok");
-    judged.map(|rule| rule["name"].as_str().unwrap().to_owned()).collect()
+    let evaluated = rules.filter(|rule| rule["type"] == "alerting" && rule["health"] == "ok");
+    evaluated.map(|rule| rule["name"].as_str().unwrap().to_owned()).collect()
 }
 
 fn demo(http: SocketAddr) -> Pid {
@@ -110,8 +110,8 @@ async fn stands_beside_the_demo_and_goes_with_it(end: impl FnOnce(&Group, Pid)) 
 
     let all = alerts();
     assert!(all.len() > 20, "{all:?}");
-    eventually("Prometheus judges every alert", async || {
-        (judged(&asked(prometheus, "/api/v1/rules").await?) == all).then_some(())
+    eventually("Prometheus evaluates every alert", async || {
+        (evaluated_alerts(&asked(prometheus, "/api/v1/rules").await?) == all).then_some(())
     })
     .await;
     eventually("Prometheus has an answer of the demo", async || {

@@ -132,12 +132,12 @@ async fn a_watch_shows_each_change_and_goes_on_without_a_leader() {
     watch.start_kill().unwrap();
     let message = reported.next_line().await.unwrap().unwrap();
     assert!(message.contains("/nodes with status 503: this instance does not lead"), "{message}");
-    assert_eq!(reported.next_line().await.unwrap(), None, "an equal message is not told again");
+    assert_eq!(reported.next_line().await.unwrap(), None, "an equal message is not printed again");
     assert_eq!(server.lines(), ["GET /nodes"; 5]);
 }
 
 #[tokio::test]
-async fn the_story_of_a_node_has_its_containers_certificates_holds_and_last_operations() {
+async fn node_show_has_containers_certificates_holds_and_last_operations() {
     let Some((etcd, _server)) = with_pages(vec![json_said(200, &page()); 5]).await else { return };
     let record = |id: u64, targets: &[&str], error: &str| {
         json!({

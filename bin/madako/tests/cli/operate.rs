@@ -282,7 +282,7 @@ async fn a_removal_is_confirmed_as_it_is_held() {
     assert_eq!(
         stored,
         json!({"vanished": ["10.0.0.2", "10.0.0.1"], "agreed": 1, "confirmed": true, "later": 7}),
-        "what a newer version keeps beside stays"
+        "fields of a newer version stay"
     );
     let shown = etcd.run(&["sabakan", "confirm-removal", "--dry-run"]).await.calm();
     assert!(shown.contains("Confirmed: "), "{shown}");

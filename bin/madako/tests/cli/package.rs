@@ -180,9 +180,9 @@ fn unit_is_accepted(root: &Path) {
     let text = String::from_utf8_lossy(&verified.stderr);
     assert!(verified.status.success() && !text.contains("madako.service"), "{text}");
     // The exposure of a service without any protection is 96.
-    let judged =
+    let exposure =
         run("systemd-analyze", &["security", "--offline=yes", "--threshold=20", copy.to_str().unwrap()]);
-    assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
+    assert!(exposure.status.success(), "{}", String::from_utf8_lossy(&exposure.stdout));
 }
 
 #[test]

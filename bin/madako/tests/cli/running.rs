@@ -12,9 +12,9 @@ use tokio::net::TcpListener;
 use crate::program::{Answer, Etcd, TEMPLATE};
 
 /// A clock that stands still.
-struct Noon;
+struct FixedClock;
 
-impl Clock for Noon {
+impl Clock for FixedClock {
     fn now(&self) -> OffsetDateTime {
         datetime!(2026-11-21 12:00 UTC)
     }
@@ -22,8 +22,8 @@ impl Clock for Noon {
 
 /// A registry of 4 racks on loopback, and its URL.
 pub(crate) async fn registry() -> (SimulatedRegistry, String) {
-    let config = DatacenterConfig::new(7, Noon.now(), 4, &[("compute", 16), ("storage", 8)]);
-    let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(Noon));
+    let config = DatacenterConfig::new(7, FixedClock.now(), 4, &[("compute", 16), ("storage", 8)]);
+    let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(FixedClock));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr().unwrap());
     tokio::spawn(registry.clone().serve_tcp(listener));

@@ -217,7 +217,7 @@ async fn status_names_obstacles_and_remedies() {
         answer.out
     );
     let checked = etcd.run(&["status", "--check"]).await;
-    assert_eq!((checked.code, checked.err.as_str()), (5, ""), "nobody leads: {checked:?}");
+    assert_eq!((checked.code, checked.err.as_str()), (5, ""), "no instance leads: {checked:?}");
     etcd.put("status", STATUS).await;
     etcd.put("leader//1", "host-a").await;
     let screen = etcd.run(&["status", "-o", "table"]).await.calm();
@@ -284,7 +284,7 @@ async fn status_names_obstacles_and_remedies() {
     etcd.run(&["sabakan", "disable"]).await.calm();
     let news = shown().await;
     check(&news, "integration-disabled", Some("2026-11-21T09:55:00Z"), &[]);
-    assert_eq!(attention(&news, "registry-silent"), None, "nobody asks it");
+    assert_eq!(attention(&news, "registry-silent"), None, "no actor asks the registry");
 
     // Without an option it prints CKE's form; JSON has CKE's fields among its own.
     assert_eq!(etcd.run(&["status"]).await.calm(), format!("{STATUS}\n"));

@@ -23,7 +23,7 @@ async fn the_store_of_a_running_service_is_saved() {
     server.shutdown().await;
     let unanswered = madako(&[&save[..], &["--force"]].concat()).await;
     assert_ne!(unanswered.code, 0);
-    assert!(std::fs::metadata(&backup).unwrap().len() > 300_000, "what was there stays");
+    assert!(std::fs::metadata(&backup).unwrap().len() > 300_000, "the existing backup stays");
     store.shutdown().await;
 }
 

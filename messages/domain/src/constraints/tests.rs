@@ -68,7 +68,7 @@ fn setting_a_constraint_checks_its_name_range_and_consistency() {
 }
 
 #[test]
-fn setting_another_one_is_possible_while_stored_ones_contradict_each_other() {
+fn constraint_can_be_set_while_stored_constraints_contradict_each_other() {
     let mut constraints = Constraints { minimum_workers: 6, maximum_workers: 5, ..Constraints::default() };
     constraints.set("control-plane-count", "3").unwrap();
     constraints.set("maximum-workers", "6").unwrap();

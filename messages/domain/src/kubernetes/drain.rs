@@ -23,7 +23,7 @@ pub enum Treatment {
     EvictOrDelete,
 }
 
-/// The purpose of a drain.
+/// The reason for a drain, which decides on the pods of jobs and on volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainPurpose {
     /// The machine is repaired, and may not return: pods of jobs are evicted unless they run.
@@ -181,7 +181,7 @@ mod tests {
             deleted_at: Some(time::OffsetDateTime::UNIX_EPOCH),
             ..pod("a", Some("Job"), PodPhase::Running)
         };
-        assert_eq!(running_job(std::slice::from_ref(&ending)), None, "it was told to end");
+        assert_eq!(running_job(std::slice::from_ref(&ending)), None, "a deleted pod already ends");
         let ending = left(&[stays.clone(), ending]).unwrap();
         assert_eq!(ending.to_string(), "the pod a/p has not ended");
         let job = pod("b", Some("Job"), PodPhase::Running);

@@ -14,7 +14,7 @@ go_object! {
     pub struct LabelSelector {
         /// Required labels and their values.
         pub match_labels: BTreeMap<String, String> = "matchLabels", is OmitEmpty(&Kind::Map(&Kind::Text));
-        /// Required expressions.
+        /// Expressions, all of which must hold.
         pub match_expressions: Vec<Requirement> = "matchExpressions", is OmitEmpty(&<Vec<Requirement>>::KIND);
         ..drop typed
     }
@@ -34,7 +34,7 @@ go_object! {
     }
 }
 
-/// An invalid selector.
+/// The reason why Kubernetes refuses a selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// Kubernetes does not have this operator.

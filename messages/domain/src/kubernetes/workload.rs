@@ -11,11 +11,11 @@ use crate::kubernetes::{KubeNode, Pod, PodPhase};
 /// The object that controls another one, as the owned object names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerReference {
-    /// Kind of the owner.
+    /// Kind of the controller, such as `ReplicaSet` or `Job`.
     pub kind: String,
     /// Name of the owner, in the namespace of the owned object.
     pub name: String,
-    /// Uid of the owner.
+    /// Identifier from the API server; a later object of the same name has another one.
     pub uid: String,
 }
 
@@ -26,7 +26,7 @@ pub struct ScheduledPod {
     pub pod: Pod,
     /// Name of the Node object.
     pub node: String,
-    /// Labels of the pod.
+    /// Labels, by which disruption budgets select the pod.
     pub labels: BTreeMap<String, String>,
     /// The controller of the pod.
     pub owner: Option<OwnerReference>,
@@ -34,18 +34,18 @@ pub struct ScheduledPod {
     pub started_at: Option<OffsetDateTime>,
 }
 
-/// A disruption budget.
+/// A PodDisruptionBudget with its state, as its controller counted last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DisruptionBudget {
     /// Namespace of the budget and of its pods.
     pub namespace: String,
-    /// Name of the budget.
+    /// Name, unique in the namespace.
     pub name: String,
     /// The selector of its pods. The empty selector selects all pods of the namespace, an absent one selects none.
     pub selector: Option<LabelSelector>,
     /// Evictions that the budget allows now.
     pub allowed: i64,
-    /// Healthy pods now.
+    /// Pods that the controller of budgets counts as healthy.
     pub healthy: i64,
     /// Healthy pods that the budget demands.
     pub desired: i64,
@@ -54,14 +54,14 @@ pub struct DisruptionBudget {
 /// The state of Kubernetes for a forecast of drains. The parts are read one after another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workloads {
-    /// All nodes.
+    /// Every Node object.
     pub nodes: Vec<KubeNode>,
     /// All pods that are bound to a node.
     pub pods: Vec<ScheduledPod>,
     /// The controllers of ReplicaSets, StatefulSets and jobs by the uid of the owned object. An object without a
     /// controller is absent.
     pub owners: BTreeMap<String, OwnerReference>,
-    /// All disruption budgets.
+    /// The disruption budgets of all namespaces.
     pub budgets: Vec<DisruptionBudget>,
 }
 
@@ -110,7 +110,7 @@ pub struct BudgetIndex<'a> {
 }
 
 impl<'a> BudgetIndex<'a> {
-    /// Indexes budgets.
+    /// Indexes the budgets by namespace, so that a lookup does not compare every budget.
     #[must_use]
     pub fn new(budgets: &'a [DisruptionBudget]) -> Self {
         let (mut by_label, mut others) = (BTreeMap::new(), BTreeMap::new());

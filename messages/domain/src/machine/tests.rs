@@ -55,7 +55,7 @@ fn variables_are_checked_whole() {
 }
 
 #[test]
-fn dates_are_those_that_go_takes() {
+fn accepted_dates_equal_those_of_go() {
     for good in [
         "2026-01-31T12:00:00Z",
         "2026-01-31T12:00:59.123456789+09:00",

@@ -167,6 +167,6 @@ fn versions_are_compared_by_their_numbers() {
     assert_eq!(version("3.6.0-rc.1"), version("3.6.0"));
     assert_eq!(version("3.5.15").to_string(), "3.5.15");
     for text in ["", "v3", "3.", "3.x", "-1"] {
-        assert_eq!(text.parse::<EtcdVersion>(), Err(NoVersion), "{text}");
+        assert!(text.parse::<EtcdVersion>().is_err(), "{text}");
     }
 }

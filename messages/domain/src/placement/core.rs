@@ -10,17 +10,17 @@ use madako_json::krake::tagged::{Tagged, variants};
 named_enum! {
     /// An operation that a role permits.
     pub enum Verb {
-        /// Create.
+        /// POST on a collection.
         Create = "create",
         /// List or watch in one namespace.
         List = "list",
         /// List or watch in all namespaces.
         ListAll = "list_all",
-        /// Read one resource.
+        /// GET of one resource by its name.
         Get = "get",
-        /// Update.
+        /// PUT of a resource or a subresource.
         Update = "update",
-        /// Delete.
+        /// DELETE of one resource.
         Delete = "delete",
     }
 }
@@ -28,13 +28,13 @@ named_enum! {
 object! {
     /// A rule of a role. `''` stands for all APIs, resources or namespaces.
     pub struct RoleRule {
-        /// API group.
+        /// Name of the API group, such as `kubernetes`.
         pub api: String = required;
         /// Plural names of resources; a subresource is `applications/status`.
         pub resources: Vec<String> = required;
         /// Namespaces in which the rule applies.
         pub namespaces: Vec<String> = required;
-        /// Permitted operations.
+        /// Operations that the rule permits on these resources.
         pub verbs: Vec<Verb> = required;
     }
 }
@@ -42,7 +42,7 @@ object! {
 object! {
     /// A set of permitted requests.
     pub struct Role constants("api" = "core", "kind" = "Role") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
         /// Rules, each of which permits requests.
         pub rules: Vec<RoleRule> = required;
@@ -52,11 +52,11 @@ object! {
 object! {
     /// An assignment of roles to users: each user has each role.
     pub struct RoleBinding constants("api" = "core", "kind" = "RoleBinding") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
-        /// Names of users.
+        /// Names of users, as authentication reports them.
         pub users: Vec<String> = required;
-        /// Names of roles.
+        /// Names of roles; a name without a role grants nothing.
         pub roles: Vec<String> = required;
     }
 }
@@ -64,7 +64,7 @@ object! {
 object! {
     /// Source of a metric's values.
     pub struct MetricSpecProvider {
-        /// Name of the provider.
+        /// Name of the provider in the namespace of the metric, or of a global provider.
         pub name: String = required;
         /// Name of the metric at the provider.
         pub metric: String = required;
@@ -76,9 +76,9 @@ object! {
     pub struct MetricSpec {
         /// Allowed values; an empty list allows every value from `min` to `max`.
         pub allowed_values: Vec<i64> = required;
-        /// Minimum value.
+        /// Lowest valid value of the provider; it becomes 0.
         pub min: f64 = required;
-        /// Maximum value.
+        /// Highest valid value of the provider; it becomes 1.
         pub max: f64 = required;
         /// Source of the values.
         pub provider: MetricSpecProvider = required;
@@ -88,7 +88,7 @@ object! {
 object! {
     /// A metric that every namespace can use.
     pub struct GlobalMetric constants("api" = "core", "kind" = "GlobalMetric") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
         /// Valid values and their source.
         pub spec: MetricSpec = required;
@@ -98,7 +98,7 @@ object! {
 object! {
     /// A metric of one namespace.
     pub struct Metric constants("api" = "core", "kind" = "Metric") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
         /// Valid values and their source.
         pub spec: MetricSpec = required;
@@ -169,7 +169,7 @@ pub type MetricsProviderSpec = Tagged<MetricsProviderKind>;
 object! {
     /// A metrics provider that every namespace can use.
     pub struct GlobalMetricsProvider constants("api" = "core", "kind" = "GlobalMetricsProvider") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
         /// Type and source of the values.
         pub spec: MetricsProviderSpec = required;
@@ -179,7 +179,7 @@ object! {
 object! {
     /// A metrics provider of one namespace.
     pub struct MetricsProvider constants("api" = "core", "kind" = "MetricsProvider") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
         /// Type and source of the values.
         pub spec: MetricsProviderSpec = required;

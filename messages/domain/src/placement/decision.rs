@@ -22,7 +22,7 @@ pub use crate::limits::MAX_METRICS_NAMED;
 /// The decision about one application.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Time of the decision.
+    /// Wall-clock time of the decision, in UTC.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
     /// The result of the decision.

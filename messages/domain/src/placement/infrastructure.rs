@@ -15,9 +15,9 @@ object! {
         pub url: String = required;
         /// User; requires a password.
         pub username: Option<String> = optional(None);
-        /// Password.
+        /// Password of the user; never in messages.
         pub password: Option<Secret> = optional(None);
-        /// Token.
+        /// Token that replaces user and password; never in messages.
         pub token: Option<Secret> = optional(None);
     }
 }
@@ -25,7 +25,7 @@ object! {
 variants! {
     /// A service that creates clusters.
     pub enum InfrastructureProviderKind {
-        /// An Infrastructure Manager.
+        /// A server of the Infrastructure Manager, which creates clusters from TOSCA templates.
         Im(ImSpec) = "im",
     }
 }
@@ -38,7 +38,7 @@ object! {
     pub struct GlobalInfrastructureProvider
     constants("api" = "infrastructure", "kind" = "GlobalInfrastructureProvider")
     {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
         /// Type and access of the provider.
         pub spec: InfrastructureProviderSpec = required;
@@ -48,7 +48,7 @@ object! {
 object! {
     /// An infrastructure provider of one namespace.
     pub struct InfrastructureProvider constants("api" = "infrastructure", "kind" = "InfrastructureProvider") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
         /// Type and access of the provider.
         pub spec: InfrastructureProviderSpec = required;
@@ -66,27 +66,27 @@ object! {
 }
 
 object! {
-    /// An OpenStack user.
+    /// A user of OpenStack's identity service, by name or id.
     pub struct CloudUser {
-        /// Name or id.
+        /// Name or id at the identity service.
         pub username: String = required;
-        /// Password.
+        /// Password of the user; never in messages.
         pub password: Secret = required;
         /// Name of the user's domain.
         pub domain_name: String = optional("Default".to_owned());
-        /// A remark.
+        /// A remark for people; the service does not use it.
         pub comment: Option<String> = optional(None);
     }
 }
 
 object! {
-    /// An OpenStack project.
+    /// A project of OpenStack's identity service, by name or id.
     pub struct CloudProject {
-        /// Name or id.
+        /// Name or id at the identity service.
         pub name: String = required;
         /// Id of the project's domain.
         pub domain_id: String = optional("default".to_owned());
-        /// A remark.
+        /// A remark for people; the service does not use it.
         pub comment: Option<String> = optional(None);
     }
 }
@@ -96,9 +96,9 @@ object! {
     pub struct CloudPassword {
         /// Version of the identity API.
         pub version: String = optional("3".to_owned());
-        /// The user.
+        /// The user that logs in.
         pub user: CloudUser = required;
-        /// The project.
+        /// The project that is the scope of the login.
         pub project: CloudProject = required;
     }
 }
@@ -115,7 +115,7 @@ variants! {
 pub type CloudAuth = Tagged<CloudAuthKind>;
 
 object! {
-    /// An OpenStack cloud.
+    /// Address, login and metrics of an OpenStack cloud.
     pub struct OpenstackSpec {
         /// Address of the cloud's identity service.
         pub url: String = required;
@@ -131,7 +131,7 @@ object! {
 variants! {
     /// Type of a cloud.
     pub enum CloudKind {
-        /// An OpenStack cloud.
+        /// A cloud with the identity service of OpenStack.
         Openstack(OpenstackSpec) = "openstack",
     }
 }
@@ -156,7 +156,7 @@ impl CloudKind {
 pub type CloudSpec = Tagged<CloudKind>;
 
 named_enum! {
-    /// The state of a cloud.
+    /// The state of a cloud, which depends on its metrics alone.
     pub enum CloudState {
         /// Every metric of the cloud has a value.
         Online = "ONLINE",
@@ -168,7 +168,7 @@ named_enum! {
 object! {
     /// The status of a cloud.
     pub struct CloudStatus all_default {
-        /// State of the cloud.
+        /// The observed state; `ONLINE` until a metric fails.
         pub state: CloudState = optional(CloudState::Online);
         /// Fault of each failing metric, by the metric's name.
         pub metrics_reasons: Entries<Reason> = optional(Entries::new());
@@ -181,9 +181,9 @@ object! {
     constants("api" = "infrastructure", "kind" = "GlobalCloud")
     check(rules::check_global_cloud)
     {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
-        /// Desired state.
+        /// The state that the user requests; only users change it.
         pub spec: CloudSpec = required;
         /// Observed state; requests write it only through its subresource.
         pub status: CloudStatus = subresource(CloudStatus::default());
@@ -193,9 +193,9 @@ object! {
 object! {
     /// A cloud of one namespace.
     pub struct Cloud constants("api" = "infrastructure", "kind" = "Cloud") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
-        /// Desired state.
+        /// The state that the user requests; only users change it.
         pub spec: CloudSpec = required;
         /// Observed state; requests write it only through its subresource.
         pub status: CloudStatus = subresource(CloudStatus::default());

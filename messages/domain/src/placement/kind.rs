@@ -14,7 +14,7 @@ pub enum ApiGroup {
     Core,
     /// Clouds and infrastructure providers.
     Infrastructure,
-    /// Applications and clusters.
+    /// `kubernetes`: applications and clusters.
     Kubernetes,
     /// Projects and Magnum clusters.
     Openstack,
@@ -24,7 +24,7 @@ pub enum ApiGroup {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Subresource {
-    /// The status.
+    /// The observed state, which controllers write.
     Status,
     /// The binding to a target.
     Binding,
@@ -97,11 +97,11 @@ kinds! {
     GlobalCloud = Infrastructure, "globalclouds", false;
     /// A cloud of one namespace.
     Cloud = Infrastructure, "clouds", true;
-    /// An application.
+    /// Manifests that run on one cluster.
     Application = Kubernetes, "applications", true;
-    /// A Kubernetes cluster.
+    /// A cluster that runs applications.
     Cluster = Kubernetes, "clusters", true;
-    /// An OpenStack project.
+    /// A project of OpenStack that has Magnum clusters.
     Project = Openstack, "projects", true;
     /// A cluster that Magnum creates.
     MagnumCluster = Openstack, "magnumclusters", true;

@@ -31,7 +31,7 @@ object! {
         pub finalizers: Vec<String> = optional(Vec::new());
         /// Identity; a later resource of the same name has a different one.
         pub uid: String = readonly(String::new());
-        /// Time of creation.
+        /// Time of creation in UTC; it never changes.
         pub created: Timestamp = readonly(Timestamp::placeholder());
         /// Time of the last change of the specification.
         pub modified: Timestamp = readonly(Timestamp::placeholder());
@@ -94,7 +94,7 @@ object! {
         pub namespace: Option<String> = optional(None);
         /// Kind, such as `Cluster`.
         pub kind: String = required;
-        /// Name of the resource.
+        /// Name, unique among the resources of the kind in the namespace.
         pub name: String = required;
     }
 }
@@ -129,7 +129,7 @@ impl ResourceRef {
 object! {
     /// A reference to a metric, with the metric's weight for the referring resource.
     pub struct MetricRef {
-        /// Name of the metric.
+        /// Name of the metric; `namespaced` tells where it is.
         pub name: String = required;
         /// Weight; finite and not negative in requests.
         pub weight: f64 = required, check(check_weight, NotNegative);
@@ -163,15 +163,15 @@ named_enum! {
         NoSuitableResource = "NO_SUITABLE_RESOURCE",
         /// Kubernetes refused a request.
         KubernetesError = "KUBERNETES_ERROR",
-        /// Creation failed.
+        /// Krake's code 70: a creation at the infrastructure failed.
         CreateFailed = "CREATE_FAILED",
-        /// Reconciliation failed.
+        /// Krake's code 71: a change at the infrastructure failed.
         ReconcileFailed = "RECONCILE_FAILED",
-        /// Configuration failed.
+        /// Krake's code 72: the configuration of a cluster failed.
         ReconfigureFailed = "RECONFIGURE_FAILED",
-        /// Deletion failed.
+        /// Krake's code 73: a deletion at the infrastructure failed.
         DeleteFailed = "DELETE_FAILED",
-        /// Retrieval failed.
+        /// Krake's code 74: a read of the infrastructure's state failed.
         RetrieveFailed = "RETRIEVE_FAILED",
         /// The resource does not exist.
         NotFound = "NOT_FOUND",
@@ -222,15 +222,15 @@ impl ReasonCode {
 object! {
     /// A fault of a resource.
     pub struct Reason {
-        /// Krake's code.
+        /// Code of Krake, which clients compare.
         pub code: ReasonCode = required;
-        /// Description for operators.
+        /// One sentence without secrets; its words may change between versions.
         pub message: String = required;
     }
 }
 
 impl Reason {
-    /// A reason with its message.
+    /// A reason with a message of one sentence, without secrets.
     #[must_use]
     pub fn new(code: ReasonCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), rest: madako_json::krake::reader::UnreadFields::default() }

@@ -12,7 +12,7 @@ use super::metadata::{MetricRef, Reason};
 pub struct MetricKey {
     /// Namespace; `None` for a global metric.
     pub namespace: Option<String>,
-    /// Name of the metric.
+    /// Name of the metric, unique in the namespace or among global metrics.
     pub name: String,
 }
 

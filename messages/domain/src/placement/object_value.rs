@@ -15,7 +15,7 @@ pub trait Resource: Field + Serialize + Clone + PartialEq {
     /// The kind of all resources of this type.
     const KIND: Kind;
 
-    /// The common metadata.
+    /// The metadata that resources of every kind have.
     fn metadata(&self) -> &Metadata;
 
     /// The metadata for changes.
@@ -42,7 +42,7 @@ pub trait WithStatus: Resource {
     /// The type of the status.
     type Status: Field + Serialize + Clone + PartialEq;
 
-    /// The observed state.
+    /// The state that controllers observed; requests write it only as a subresource.
     fn status(&self) -> &Self::Status;
 
     /// The status for changes.
@@ -103,7 +103,7 @@ macro_rules! objects {
                 match self { $(Self::$kind(_) => Kind::$kind,)* }
             }
 
-            /// The common metadata.
+            /// The metadata that resources of every kind have.
             #[must_use]
             pub fn metadata(&self) -> &Metadata {
                 match self { $(Self::$kind(value) => &value.metadata,)* }

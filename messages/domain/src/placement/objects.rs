@@ -16,7 +16,7 @@ pub struct Stored {
     pub create_revision: i64,
     /// Revision of its last change.
     pub mod_revision: i64,
-    /// The resource, parsed.
+    /// The resource as read from the stored value.
     pub object: Object,
     /// The JSON of the API's answers, with all fields and defaults, on one line: serialized once, sent often.
     pub wire: Bytes,

@@ -9,23 +9,23 @@ use madako_json::krake::scalar::Secret;
 use madako_json::krake::tagged::{Tagged, variants};
 
 object! {
-    /// An OpenStack user.
+    /// A user of OpenStack's identity service, by id.
     pub struct UserReference {
-        /// Id of the user.
+        /// Identifier that OpenStack gave the user.
         pub id: String = required;
-        /// Password.
+        /// Password of the user; never in messages.
         pub password: Secret = required;
-        /// A remark.
+        /// A remark for people; the service does not use it.
         pub comment: Option<String> = optional(None);
     }
 }
 
 object! {
-    /// An OpenStack project.
+    /// A project of OpenStack's identity service, by id.
     pub struct ProjectReference {
-        /// Id of the project.
+        /// Identifier that OpenStack gave the project.
         pub id: String = required;
-        /// A remark.
+        /// A remark for people; the service does not use it.
         pub comment: Option<String> = optional(None);
     }
 }
@@ -33,9 +33,9 @@ object! {
 object! {
     /// Authentication by a password.
     pub struct Password {
-        /// The user.
+        /// The user that logs in.
         pub user: UserReference = required;
-        /// The project.
+        /// The project that is the scope of the login.
         pub project: ProjectReference = required;
     }
 }
@@ -43,9 +43,9 @@ object! {
 object! {
     /// Authentication by an application credential.
     pub struct ApplicationCredential {
-        /// Id of the credential.
+        /// Identifier that OpenStack gave the credential.
         pub id: String = required;
-        /// Secret of the credential.
+        /// Secret of the credential; never in messages.
         pub secret: Secret = required;
     }
 }
@@ -72,13 +72,13 @@ object! {
         pub auth: AuthMethod = required;
         /// Id of the Magnum cluster template.
         pub template: String = required;
-        /// Metrics of the project.
+        /// Metrics by which the project is compared with other projects.
         pub metrics: Vec<MetricRef> = optional(Vec::new());
     }
 }
 
 named_enum! {
-    /// The state of a project.
+    /// The state of a project, which depends on its metrics alone.
     pub enum ProjectState {
         /// Every metric of the project has a value.
         Online = "ONLINE",
@@ -90,7 +90,7 @@ named_enum! {
 object! {
     /// The status of a project.
     pub struct ProjectStatus all_default {
-        /// State of the project.
+        /// The observed state; `ONLINE` until a metric fails.
         pub state: ProjectState = optional(ProjectState::Online);
         /// Fault of each failing metric, by the metric's name.
         pub metrics_reasons: Entries<Reason> = optional(Entries::new());
@@ -98,11 +98,11 @@ object! {
 }
 
 object! {
-    /// An OpenStack project.
+    /// A project of OpenStack that has Magnum clusters, with its login and its metrics.
     pub struct Project constants("api" = "openstack", "kind" = "Project") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
-        /// Desired state.
+        /// The state that the user requests; only users change it.
         pub spec: ProjectSpec = required;
         /// Observed state; requests write it only through its subresource.
         pub status: ProjectStatus = subresource(ProjectStatus::default());
@@ -132,7 +132,7 @@ object! {
         pub master_count: Option<i64> = optional_immutable(None);
         /// Number of worker nodes.
         pub node_count: Option<i64> = optional(None);
-        /// Metrics of the cluster.
+        /// Metrics that the cluster has, by reference.
         pub metrics: Vec<MetricRef> = optional(Vec::new());
         /// Constraints on the placement.
         pub constraints: Option<MagnumConstraints> = optional(None);
@@ -146,13 +146,13 @@ named_enum! {
         Pending = "PENDING",
         /// Creation is in progress.
         Creating = "CREATING",
-        /// The cluster runs.
+        /// Magnum has created the cluster.
         Running = "RUNNING",
         /// A change is in progress.
         Reconciling = "RECONCILING",
         /// Deletion is in progress.
         Deleting = "DELETING",
-        /// Permanent failure.
+        /// No controller retries; a user must change or delete the cluster.
         Failed = "FAILED",
     }
 }
@@ -160,7 +160,7 @@ named_enum! {
 object! {
     /// The status of a Magnum cluster.
     pub struct MagnumClusterStatus all_default {
-        /// The last fault.
+        /// Fault of the present state; `None` without one.
         pub reason: Option<Reason> = optional(None);
         /// State of the cluster.
         pub state: MagnumClusterState = optional(MagnumClusterState::Pending);
@@ -184,11 +184,11 @@ object! {
 }
 
 object! {
-    /// A Magnum cluster.
+    /// A cluster that OpenStack's Magnum creates in a project.
     pub struct MagnumCluster constants("api" = "openstack", "kind" = "MagnumCluster") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
-        /// Desired state.
+        /// The state that the user requests; only users change it.
         pub spec: MagnumClusterSpec = required;
         /// Observed state; requests write it only through its subresource.
         pub status: MagnumClusterStatus = subresource(MagnumClusterStatus::default());

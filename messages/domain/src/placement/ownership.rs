@@ -24,7 +24,7 @@ pub enum Ownership {
     /// Another prefix owns placement: this instance decides nothing until that prefix releases the key or its lease
     /// ends.
     Theirs {
-        /// The owning prefix.
+        /// The key prefix whose leader decides about placement.
         prefix: String,
     },
 }

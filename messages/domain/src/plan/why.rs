@@ -78,9 +78,9 @@ pub enum PlanReason {
 
     /// The number of workers compared with `minimum-workers` and `maximum-workers`.
     Workers {
-        /// Healthy workers.
+        /// Workers whose machines are healthy.
         healthy: u64,
-        /// All workers.
+        /// Workers in any state.
         total: u64,
         /// The constraint `minimum-workers`.
         minimum: u64,
@@ -111,7 +111,7 @@ pub enum PlanReason {
     },
     /// A node's state taint does not match its machine's state.
     TaintWrong {
-        /// The machine's state.
+        /// State in the registry, which the taint must show.
         state: MachineState,
         /// The required value of the taint; `None` requires no taint.
         expected: Option<&'static str>,
@@ -138,7 +138,7 @@ pub enum PlanReason {
     },
     /// A worker's role is in no worker template.
     RoleWithoutTemplate {
-        /// The worker's role.
+        /// The role that no worker template has.
         role: Box<str>,
     },
     /// Several machines have the same address.
@@ -152,7 +152,7 @@ pub enum PlanReason {
     SharedAddressStays(LeavingReason),
     /// The list contains one machine, by serial and address, more than once; it counts once.
     ListedAgain {
-        /// Number of occurrences.
+        /// Number of occurrences, at least 2.
         times: u64,
         /// Serial of the machine.
         serial: Box<str>,
@@ -257,7 +257,7 @@ pub enum LeavingReason {
     },
     /// Its role is in no worker template.
     RoleWithoutTemplate {
-        /// The node's role.
+        /// The role that no worker template has.
         role: Box<str>,
     },
 }

@@ -106,13 +106,13 @@ pub enum MissingConfig {
     /// No procedure covers the machine's type.
     #[error("there is no repair procedure for machines of type {machine_type:?}")]
     Procedure {
-        /// Type of the machine.
+        /// Type that the entry names for its machine.
         machine_type: String,
     },
     /// The procedure lacks the operation.
     #[error("the repair procedure for machines of type {machine_type:?} has no operation {operation:?}")]
     Operation {
-        /// Type of the machine.
+        /// Type that the entry names for its machine.
         machine_type: String,
         /// Name of the missing operation.
         operation: String,
@@ -281,7 +281,11 @@ mod tests {
         assert_eq!(step.command.as_ref().unwrap().timeout, Duration::from_secs(60));
         let step = operation.step(1).unwrap();
         assert_eq!((step.attempts, step.watch, step.need_drain), (1, Duration::ZERO, false));
-        assert_eq!(step.command.as_ref().unwrap().timeout, COMMAND_TIMEOUT, "a hung command blocks nobody");
+        assert_eq!(
+            step.command.as_ref().unwrap().timeout,
+            COMMAND_TIMEOUT,
+            "a hung command ends at its time limit"
+        );
         assert_eq!(operation.step(2), None);
     }
 

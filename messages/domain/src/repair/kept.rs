@@ -13,7 +13,7 @@ use crate::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 /// A command that was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartedRepairCommand {
-    /// The step of the command.
+    /// Index of the step in the procedure, from 0.
     pub step: u32,
     /// Start time, equal to the entry's time of transition.
     #[serde(with = "time::serde::rfc3339")]
@@ -44,14 +44,14 @@ pub struct KeptEntry {
     pub rest: BTreeMap<String, serde_json::Value>,
 }
 
-/// The end of an entry.
+/// The result of an entry with its time and its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryEnd {
     /// The result: `succeeded` or `failed`.
     pub status: RepairStatus,
-    /// The step at the end.
+    /// Index of the step at the end, from 0.
     pub step: u32,
-    /// Time of the end.
+    /// Wall-clock time of the end, in UTC.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
     /// The reason for the result, in words.

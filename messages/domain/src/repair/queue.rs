@@ -26,7 +26,7 @@ const ETCD_DESTROY_MEMBER: &str = "etcd-destroy-member";
 /// A value with the revisions of its key.
 #[derive(Debug, PartialEq)]
 pub struct Item<T> {
-    /// The decoded value.
+    /// The value, decoded from the bytes at that revision.
     pub value: T,
     /// Create revision of the key.
     pub created: i64,
@@ -58,7 +58,7 @@ pub struct RepairQueue {
     pub disabled_revision: i64,
     /// Index of the next entry, and the mod revision of its key (0 if the key does not exist); `None` if unreadable.
     pub write_index: Option<(i64, i64)>,
-    /// The operation records.
+    /// Records of operations, as far as a new registration needs them.
     pub records: Records,
     /// Unreadable values, which do not count as absent.
     pub unreadable: Unreadable,

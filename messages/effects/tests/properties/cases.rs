@@ -143,7 +143,7 @@ fn a_replaced_announcement_that_becomes_durable_last_never_begins_and_is_disowne
     assert!(world.write(&announces));
     let result = Ok(Committed { revision: world.store.revision });
     let _asks = world.flow.handle_event(EffectEvent::Committed { number: announced, result }, world.now);
-    let _concludes = world.flow.withdraw("somebody objects", world.now);
+    let _concludes = world.flow.withdraw("an objection", world.now);
     let (_, conclusion) = world.flow.conclusion().expect("it is withdrawn");
     let conclusion = conclusion.clone();
 

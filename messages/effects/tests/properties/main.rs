@@ -226,7 +226,7 @@ impl World {
             }
             Step::Withdraw => {
                 self.objected.extend(self.flow.announced_effect().map(|task| task.record));
-                let actions = self.flow.withdraw("somebody objects", self.now);
+                let actions = self.flow.withdraw("an objection", self.now);
                 self.perform(actions);
             }
             Step::Lost => {
@@ -378,7 +378,7 @@ impl World {
             "{task:?} begins and is not announced"
         );
         assert_eq!(self.running, None, "{task:?} begins beside another attempt");
-        assert!(!self.objected.contains(&task.record), "{task:?} begins though somebody objects");
+        assert!(!self.objected.contains(&task.record), "{task:?} begins despite an objection");
         assert_eq!(self.pause, None, "{task:?} begins before its pause is over");
         let begun = self.begun.entry(task.record).or_default();
         if std::mem::take(&mut self.not_begun) {
@@ -480,12 +480,12 @@ proptest! {
         let running = world.running;
         let ended = world.flow.conclusion().map(|(task, _)| *task);
         world.step(&Step::Lost);
-        assert_eq!(world.running, None, "what runs is ended");
+        assert_eq!(world.running, None, "the running attempt is ended");
         if let Some((_, task)) = running {
             assert_eq!(world.reported.get(&task.record), Some(&RemainingEffect::Unknown));
         }
         for task in under_way.into_iter().chain(ended) {
-            assert!(world.reported.contains_key(&task.record), "{task:?} is not told of");
+            assert!(world.reported.contains_key(&task.record), "{task:?} is not reported");
         }
         for step in &after {
             world.step(step);

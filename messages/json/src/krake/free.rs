@@ -32,7 +32,7 @@ impl JsonObject {
         RawValue::from_string(text.into_owned()).map(Self)
     }
 
-    /// The original text.
+    /// The JSON as it was read.
     #[must_use]
     pub fn text(&self) -> &str {
         self.0.get()

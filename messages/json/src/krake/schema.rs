@@ -167,11 +167,11 @@ impl Rule {
 /// A field of an object.
 #[derive(Debug)]
 pub struct FieldSchema {
-    /// The JSON name.
+    /// Name of the field in JSON.
     pub name: &'static str,
     /// The requests that may set it.
     pub access: Access,
-    /// The valid values.
+    /// Form of the values that the field takes.
     pub shape: Shape,
     /// A further rule for values of requests.
     pub rule: Option<Rule>,

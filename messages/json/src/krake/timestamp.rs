@@ -54,7 +54,7 @@ impl Timestamp {
         self.instant
     }
 
-    /// The original text.
+    /// The text as it was read, so that it is written back unchanged.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

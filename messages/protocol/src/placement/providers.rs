@@ -76,7 +76,7 @@ pub enum FetchError {
     Status {
         /// Address of the provider.
         address: String,
-        /// The HTTP status.
+        /// HTTP status code, such as 503.
         status: u16,
         /// The body of the answer, shortened.
         message: String,
@@ -115,7 +115,7 @@ pub enum FetchError {
     /// The provider's value is not a number.
     #[error("the metrics provider returned a value that is not a number: {got}")]
     NotANumber {
-        /// The value, shortened.
+        /// The value that the provider gave, shortened for messages.
         got: String,
     },
     /// The provider's value is NaN or infinite.

@@ -45,7 +45,7 @@ async fn a_child_can_be_added_found_and_removed() {
     assert_eq!(
         tree.root().stop_child("a", Mode::Graceful).await,
         Err(StopError::Unknown("a".into())),
-        "it is told when there is nothing to remove"
+        "the removal of a missing child is an error"
     );
     tree.stop(PATIENCE).await;
 }

@@ -116,7 +116,7 @@ async fn a_graceful_stop_of_an_inner_supervisor_stops_its_children_in_reverse_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn loss_of_leadership_ends_the_reign_immediately() {
+async fn lost_leadership_stops_the_actors_of_the_leader_immediately() {
     let stage = TestTree::new("nest-now");
     let inner = stage.supervisor("nodes").with_child(stage.worker("node"));
     let hangs = stage.starting("hangs", |_| Start::Freezes);

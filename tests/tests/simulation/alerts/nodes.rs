@@ -165,7 +165,7 @@ impl Nodes {
             ["loses", "rivers"] => self.world.end_container(address, Container::Rivers),
             ["hides", "certificates"] => drop(self.hidden.lock().unwrap().insert(address.to_owned())),
             ["shows", "certificates"] => drop(self.hidden.lock().unwrap().remove(address)),
-            _ => panic!("nobody knows what this means: {words:?}"),
+            _ => panic!("unknown words: {words:?}"),
         }
     }
 }

@@ -427,7 +427,7 @@ impl AlertTest {
             ["forget-bootstrap"] => forget_bootstrap(self.client().await).await,
             ["nonsense"] => self.propose_nonsense().await,
             ["hang", until] => self.hang(began + time(until)).await,
-            _ => panic!("nobody knows what this means: {words:?}"),
+            _ => panic!("unknown words: {words:?}"),
         }
     }
 
@@ -447,7 +447,7 @@ impl AlertTest {
             ["sealed"] => self.nodes.as_ref().unwrap().vault().seal(true),
             ["unsealed"] => self.nodes.as_ref().unwrap().vault().seal(false),
             ["answers", "after", late] => self.nodes.as_ref().unwrap().vault().set_delay(time(late)),
-            _ => panic!("nobody knows what this means: {how:?}"),
+            _ => panic!("unknown words: {how:?}"),
         }
     }
 

@@ -362,7 +362,7 @@ impl Site {
         let name = record.file.strip_prefix("/b/").unwrap();
         let is_proved = self.backups.as_ref().is_some_and(|backups| backups.is_proved(name));
         if record.proved_at.is_some() && !is_proved {
-            self.unproved.push(format!("nobody proved {}", record.file));
+            self.unproved.push(format!("no proof of {}", record.file));
         }
         Some(record)
     }

@@ -172,7 +172,7 @@ impl Watch {
                 step + usize::from(delivered.len() == stored.steps[*step].changes.len())
             }
         };
-        (delivered < last).then(|| format!("never told {}", stored.describe_steps(delivered, last - 1)))
+        (delivered < last).then(|| format!("never delivered {}", stored.describe_steps(delivered, last - 1)))
     }
 }
 

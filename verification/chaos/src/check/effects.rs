@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_the_leader_one_after_the_other_are_right() {
+    fn sequential_commands_of_the_leader_pass() {
         let journal = [
             acts_at(11_000, 0, 1, "a"),
             ended_by_itself(13_000, 0),
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn each_wrong_command_is_found() {
-        assert_eq!(judged(&[acts_at(22_000, 0, 1, "a")]), one("I1"), "nobody led");
+        assert_eq!(judged(&[acts_at(22_000, 0, 1, "a")]), one("I1"), "no instance led");
         assert_eq!(judged(&[acts_at(27_000, 0, 1, "a")]), one("I1"), "another one led");
         for (address, invariant) in [("a", "I7"), ("b", "I10")] {
             let beside = [

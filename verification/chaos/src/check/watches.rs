@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn each_revision_is_heard_once_in_order_and_whole() {
+    fn each_revision_is_observed_once_in_order_and_complete() {
         assert_eq!(heard(&[(2, 1), (4, 2), (5, 1)]), 0);
         assert_eq!(heard(&[(2, 1), (5, 1)]), 1, "a gap");
         assert_eq!(heard(&[(2, 1), (2, 1)]), 1, "twice");

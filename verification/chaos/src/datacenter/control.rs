@@ -236,7 +236,7 @@ impl Drop for RunningCommand {
         let (number, whole, ran) = (self.number, self.whole, self.caller.is_there());
         let written = self.control.tap.journal.write_as_of(now, LineContent::Acted { number, whole, ran });
         if let Err(error) = written {
-            tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
+            tracing::error!(error = &error as &dyn std::error::Error, "cannot write the journal");
         }
     }
 }
@@ -328,9 +328,9 @@ mod tests {
     /// Time limit for an action that is immediate.
     const WITHIN: Duration = Duration::from_secs(30);
 
-    struct SinceThen(Instant);
+    struct ElapsedClock(Instant);
 
-    impl Clock for SinceThen {
+    impl Clock for ElapsedClock {
         fn now(&self) -> OffsetDateTime {
             OffsetDateTime::UNIX_EPOCH + self.0.elapsed()
         }
@@ -347,7 +347,7 @@ mod tests {
         async fn new() -> Self {
             let files = tempfile::tempdir().unwrap();
             let journal = files.path().join("journal.jsonl");
-            let clock: Arc<dyn Clock> = Arc::new(SinceThen(Instant::now()));
+            let clock: Arc<dyn Clock> = Arc::new(ElapsedClock(Instant::now()));
             let config = DatacenterConfig::new(1, OffsetDateTime::UNIX_EPOCH, 2, &[("compute", 6)]);
             let datacenter = Datacenter::new(config).unwrap();
             let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));

@@ -40,8 +40,8 @@ async fn record_and_forward(State(tap): State<Arc<AnswerTap>>, request: Request,
         let changes = LineContent::Changes { request: format!("{} {} {text}", head.method, head.uri.path()) };
         if let Err(error) = tap.journal.write(changes) {
             // A change that cannot be recorded must not happen.
-            tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
-            return (StatusCode::INTERNAL_SERVER_ERROR, "the journal cannot be written").into_response();
+            tracing::error!(error = &error as &dyn std::error::Error, "cannot write the journal");
+            return (StatusCode::INTERNAL_SERVER_ERROR, "cannot write the journal").into_response();
         }
     }
     let question = (head.uri.path() == GRAPHQL_PATH).then(|| question_of_query(&body)).flatten();
@@ -92,9 +92,9 @@ mod tests {
     use crate::datacenter::journal::{Journal, read_journal};
     use crate::web::{self, WebRequest};
 
-    struct Still;
+    struct FixedClock;
 
-    impl Clock for Still {
+    impl Clock for FixedClock {
         fn now(&self) -> OffsetDateTime {
             OffsetDateTime::UNIX_EPOCH
         }
@@ -107,8 +107,8 @@ mod tests {
         let files = tempfile::tempdir().unwrap();
         let journal = files.path().join("journal.jsonl");
         let config = DatacenterConfig::new(1, OffsetDateTime::UNIX_EPOCH, 2, &[("compute", 6)]);
-        let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(Still));
-        let tap = Arc::new(AnswerTap::new(Journal::open(&journal, Arc::new(Still)).unwrap()));
+        let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(FixedClock));
+        let tap = Arc::new(AnswerTap::new(Journal::open(&journal, Arc::new(FixedClock)).unwrap()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let server = guard_router(registry.router(), &tap);

@@ -176,8 +176,8 @@ async fn record_and_corrupt(State(tap): State<Arc<AnswerTap>>, request: Request,
     };
     if let Err(error) = noted {
         // An answer that is not recorded must not reach the service.
-        tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
-        return failed("the journal cannot be written".to_owned());
+        tracing::error!(error = &error as &dyn std::error::Error, "cannot write the journal");
+        return failed("cannot write the journal".to_owned());
     }
     if spoilt == Some(CorruptAnswer::Error) {
         return failed("out of order".to_owned());

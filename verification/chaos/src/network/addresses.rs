@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_fill_the_range_and_do_not_meet() {
+    fn address_blocks_fill_the_range_and_do_not_overlap() {
         let (first, last) = (AddressBlock::with_number(0), AddressBlock::with_number(BLOCKS - 1));
         assert_eq!(first.address_of(BlockHalf::Data, OUTSIDE).to_string(), "198.18.0.1");
         assert_eq!(first.address_of(BlockHalf::Admin, OUTSIDE).to_string(), "198.18.0.65");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_into_the_range_are_found_unless_they_are_a_runs() {
+    fn foreign_routes_into_the_range_are_found() {
         for (route, is_foreign) in [
             ("198.18.0.0/26 dev madako-c0 proto kernel scope link src 198.18.0.1 linkdown", false),
             ("local 198.18.0.1 dev madako-c0 table local proto kernel scope host src 198.18.0.1", false),

@@ -222,7 +222,7 @@ mod tests {
         let (network, link, mut client) = linked().await;
         assert_eq!(&says(&mut client, b"open").await.unwrap(), b"open");
         network.change(&Node::Instance(1), |trouble| trouble.resets += 1);
-        let ended = timeout(PATIENCE, client.read(&mut [0; 4])).await.expect("it is told");
+        let ended = timeout(PATIENCE, client.read(&mut [0; 4])).await.expect("the reset reaches the client");
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
         let mut again = TcpStream::connect(link.address()).await.unwrap();
         assert_eq!(&says(&mut again, b"anew").await.unwrap(), b"anew");
@@ -243,7 +243,7 @@ mod tests {
             "another process is the instance now"
         );
         network.change(&Node::Store(2), |trouble| trouble.resets += 1);
-        let ended = timeout(PATIENCE, client.read(&mut [0; 4])).await.expect("it is told");
+        let ended = timeout(PATIENCE, client.read(&mut [0; 4])).await.expect("the reset reaches the client");
         assert!(ended.is_err(), "{ended:?}");
     }
 

@@ -90,7 +90,7 @@ fn observed() -> Observations {
         vec![application(2)],
     ];
     let scenario =
-        "name: told\nworld: {clusters: 0, applications: 1}\nclients: [{kind: placement, rate: 1}]\n";
+        "name: sample\nworld: {clusters: 0, applications: 1}\nclients: [{kind: placement, rate: 1}]\n";
     let answered = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(str::to_owned);
     Observations {
         scenario: Scenario::parse(scenario).unwrap(),
@@ -126,11 +126,11 @@ fn observed() -> Observations {
 }
 
 /// Outcome and violations, as the report prints them.
-fn told(seen: Observations) -> (Outcome, Vec<String>) {
+fn reported(seen: Observations) -> (Outcome, Vec<String>) {
     let report = make_report(seen);
     let passed = report.outcome == Outcome::Passed;
     assert_eq!(report.reason_of_outcome().is_empty(), passed, "{:?}", report.reason_of_outcome());
-    assert_eq!(report.to_string().starts_with("# told: passed\n"), passed, "{report}");
+    assert_eq!(report.to_string().starts_with("# sample: passed\n"), passed, "{report}");
     let document: Value = serde_json::to_value(&report).unwrap();
     assert_eq!(document["outcome"] == "passed", passed, "{document}");
     let broken = report.verdicts.0.iter().filter(|(_, verdict)| verdict.broken > 0);
@@ -143,21 +143,21 @@ fn failed(broken: &str) -> (Outcome, Vec<String>) {
 
 #[test]
 fn an_unaltered_history_passes_the_checks() {
-    assert_eq!(told(observed()), (Outcome::Passed, Vec::new()));
+    assert_eq!(reported(observed()), (Outcome::Passed, Vec::new()));
 }
 
 #[test]
 fn a_run_with_an_answer_that_is_not_linearizable_does_not_pass() {
     let mut doctored = observed();
     *doctored.events.last_mut().unwrap() = call(83, ObjectOperation::Read, Some(1), Some(7));
-    assert_eq!(told(doctored), failed("linearizable"));
+    assert_eq!(reported(doctored), failed("linearizable"));
 }
 
 #[test]
 fn a_run_that_loses_an_acknowledged_write_does_not_pass() {
     let mut doctored = observed();
     doctored.revisions.last_mut().unwrap().changes.clear();
-    assert_eq!(told(doctored), failed("I9"));
+    assert_eq!(reported(doctored), failed("I9"));
 }
 
 #[test]
@@ -172,8 +172,8 @@ fn a_run_with_a_write_of_a_second_leader_does_not_pass() {
         doctored.revisions = revisions(all);
         doctored
     };
-    assert_eq!(told(doctored(9)), failed("I1"));
-    assert_eq!(told(doctored(2)), (Outcome::Passed, Vec::new()), "the first one may");
+    assert_eq!(reported(doctored(9)), failed("I1"));
+    assert_eq!(reported(doctored(2)), (Outcome::Passed, Vec::new()), "the first one may");
 }
 
 #[test]
@@ -195,8 +195,8 @@ fn watch_with_a_value_that_never_existed_fails() {
         ]);
         doctored
     };
-    assert_eq!(told(watched(2)), (Outcome::Passed, Vec::new()));
-    assert_eq!(told(watched(3)), failed("api-watches"));
+    assert_eq!(reported(watched(2)), (Outcome::Passed, Vec::new()));
+    assert_eq!(reported(watched(3)), failed("api-watches"));
 }
 
 #[test]
@@ -217,14 +217,14 @@ fn required_check_without_cases_fails() {
 fn a_run_with_a_process_that_ended_by_itself_does_not_pass() {
     let mut doctored = observed();
     doctored.looked.ended.insert("instance-1 ended by itself: exit status: 101".to_owned());
-    assert_eq!(told(doctored), failed("processes"));
+    assert_eq!(reported(doctored), failed("processes"));
 }
 
 #[test]
 fn a_run_in_which_the_service_changes_the_registry_does_not_pass() {
     let mut doctored = observed();
     doctored.registry_requests.changes.push("POST /graphql mutation".to_owned());
-    assert_eq!(told(doctored), failed("registry"));
+    assert_eq!(reported(doctored), failed("registry"));
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn refused_or_empty_read_prevents_a_pass() {
         let mut doctored = observed();
         let Some((_, Event::Call(call))) = doctored.events.last_mut() else { panic!("it is a call") };
         call.end = RequestEnd::Answered { status: 400, result, revision: None };
-        assert_eq!(told(doctored), failed("linearizable"), "{result:?}");
+        assert_eq!(reported(doctored), failed("linearizable"), "{result:?}");
     }
 }
 
@@ -244,7 +244,7 @@ fn fault(at: Micros, change: &'static str, dropped: Option<u64>, why: Option<&st
 }
 
 /// A history with the two events of a fault.
-fn with_fault(told: [(Micros, Event); 2]) -> Observations {
+fn with_fault(begin_and_end: [(Micros, Event); 2]) -> Observations {
     let mut observed = observed();
     observed.schedule.injections.push(madako_faults::Injection {
         fault: 0,
@@ -253,7 +253,7 @@ fn with_fault(told: [(Micros, Event); 2]) -> Observations {
         begins: Span::from_seconds(1),
         ends: Some(Span::from_seconds(2)),
     });
-    observed.events.extend(told);
+    observed.events.extend(begin_and_end);
     observed
 }
 

@@ -68,7 +68,7 @@ impl Drop for Disk {
         // so.
         let done = std::process::Command::new("umount").arg("--lazy").arg(&self.at).status();
         if !done.as_ref().is_ok_and(std::process::ExitStatus::success) {
-            tracing::warn!(at = %self.at.display(), ?done, "a small disk stays mounted");
+            tracing::warn!(at = %self.at.display(), ?done, "cannot unmount a small disk");
         }
     }
 }

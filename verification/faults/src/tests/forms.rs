@@ -84,7 +84,7 @@ fn any_words() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn a_printed_fault_is_read_as_itself(fault in any_fault()) {
+    fn printed_fault_parses_to_itself(fault in any_fault()) {
         prop_assert_eq!(Fault::parse(&fault.to_string()), Ok(fault.clone()), "{}", fault);
     }
 
@@ -103,12 +103,12 @@ proptest! {
     }
 
     #[test]
-    fn a_span_is_read_as_it_was_printed(span in any_span()) {
+    fn printed_span_parses_to_itself(span in any_span()) {
         prop_assert_eq!(Span::parse(&span.to_string()), Some(span));
     }
 
     #[test]
-    fn a_scenario_written_as_json_is_read_as_itself(
+    fn scenario_in_json_parses_to_itself(
         faults in proptest::collection::vec(any_fault(), 0..5),
         requests in 1..10_000_000_u32,
         at_least in any::<[u16; 5]>(),

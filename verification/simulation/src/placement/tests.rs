@@ -258,5 +258,5 @@ async fn application_is_deleted_only_with_its_own_cluster() {
     world.checker.note_deletion(&key(Kind::Cluster, "one"));
     world.put(Kind::Cluster, "one", cluster("one", "ONLINE", &deleted));
     world.commit(&[(key(Kind::Cluster, "one").etcd_key(), None)]);
-    assert_eq!(world.found(), [Id::I9], "it was gone before what depends on it");
+    assert_eq!(world.found(), [Id::I9], "the owner was deleted before its dependents");
 }

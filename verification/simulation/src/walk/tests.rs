@@ -70,7 +70,7 @@ async fn a_value_begins_where_it_was_and_walks_within_its_bounds_by_the_seed() {
     // Each answer takes 20 ms, so that the times of the requests drift; an hour has the same steps for any number of
     // requests.
     let rarely = values(1, 5.0, hour).await;
-    assert_eq!(rarely[0], walked[59], "who looks rarely sees the same value");
+    assert_eq!(rarely[0], walked[59], "a rare reader gets the same value");
     assert!(values(1, 0.0, hour).await.iter().all(|value| *value == 12.0));
 }
 

@@ -47,13 +47,13 @@ impl Actor for FakeLeader {
         let objects = inner.objects.clone();
         let find = move |key: &ObjectKey| objects.get(key).cloned();
         let evidence = &change.evidence;
-        let judged = check_allowed_bindings(&PlacementChange {
+        let check = check_allowed_bindings(&PlacementChange {
             conditions: &conditions,
             writes: &writes,
             evidence,
             stored: &find,
         });
-        assert_eq!(judged.violations, []);
+        assert_eq!(check.violations, []);
         let fails = inner.fails.pop_front();
         let written = fails.as_ref().is_none_or(|(written, _)| *written);
         let result = if written {

@@ -156,7 +156,7 @@ async fn the_last_good_answer_counts_until_it_is_too_old() {
     assert!(changed && known.known().is_empty());
     assert!(matches!(event, Some(Event::TaintsUnknown { age: Some(age), .. }) if age > MOST), "{event:?}");
     let (changed, event) = known.update(&failure(late + INTERVAL), MOST, 0.0);
-    assert!(!changed && event.is_none(), "it is told once: {event:?}");
+    assert!(!changed && event.is_none(), "the event is reported once: {event:?}");
 
     let (changed, event) = known.update(&answer(late + 2 * INTERVAL, &[("10.0.0.2", "broken")]), MOST, 0.0);
     assert!(changed && matches!(event, Some(Event::TaintsKnown { nodes: 1 })), "{event:?}");

@@ -66,7 +66,7 @@ impl FakeStore {
     }
 
     pub(super) async fn tell(&self, event: CampaignEvent) {
-        let campaign = self.keys.lock().unwrap().campaign.clone().expect("somebody campaigns");
+        let campaign = self.keys.lock().unwrap().campaign.clone().expect("the actor campaigns");
         campaign.send(event).await.expect("it listens");
     }
 

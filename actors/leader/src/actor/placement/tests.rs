@@ -168,9 +168,9 @@ fn a_transaction_that_etcd_would_not_take_is_refused_before_it_is_sent() {
     }
 }
 
-struct Noon;
+struct FixedClock;
 
-impl Clock for Noon {
+impl Clock for FixedClock {
     fn now(&self) -> OffsetDateTime {
         datetime!(2026-01-01 12:00 UTC)
     }
@@ -190,9 +190,9 @@ impl EventSink for Events {
     }
 }
 
-struct Reign(watch::Sender<Option<i64>>);
+struct EpochRecorder(watch::Sender<Option<i64>>);
 
-impl EpochActorsControl for Reign {
+impl EpochActorsControl for EpochRecorder {
     fn begin(&self, epoch: &Epoch) {
         self.0.send_replace(Some(epoch.number));
     }
@@ -202,7 +202,7 @@ impl EpochActorsControl for Reign {
     }
 }
 
-struct Led {
+struct LeaderFixture {
     root: FakeStore,
     leader: ActorRef<Envelope<LeaderMessage>>,
     name: String,
@@ -214,7 +214,7 @@ struct Led {
 /// Maximum wait on paused time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-impl Led {
+impl LeaderFixture {
     async fn start(name: &str, root: &FakeStore) -> Self {
         let (ownership_sender, ownership) = watch::channel(Ownership::Unknown);
         let (reign_sender, reign) = watch::channel(None);
@@ -225,10 +225,10 @@ impl Led {
             store: Arc::new(root.below("/a/")),
             campaign: Some(CampaignOptions { host: "host".into(), ttl: PATIENCE }),
             settings: Settings::DEFAULT,
-            clock: Arc::new(Noon),
+            clock: Arc::new(FixedClock),
             events: Arc::clone(&events) as Arc<dyn EventSink>,
             state,
-            reign: Arc::new(Reign(reign_sender)),
+            reign: Arc::new(EpochRecorder(reign_sender)),
             placement: Some(PlacementAccess {
                 root: Arc::new(root.clone()),
                 objects: Arc::new(FakeObjects::default()),
@@ -237,9 +237,10 @@ impl Led {
             }),
         };
         let (leader, _) = Actor::spawn(Some(name.to_owned()), Leader, arguments).await.unwrap();
-        let mut led = Self { root: root.clone(), leader, name: name.to_owned(), events, reign, ownership };
-        tokio::time::timeout(PATIENCE, led.reign.wait_for(Option::is_some)).await.unwrap().unwrap();
-        led
+        let mut fixture =
+            Self { root: root.clone(), leader, name: name.to_owned(), events, reign, ownership };
+        tokio::time::timeout(PATIENCE, fixture.reign.wait_for(Option::is_some)).await.unwrap().unwrap();
+        fixture
     }
 
     async fn until(&mut self, is: impl FnMut(&Ownership) -> bool) -> Ownership {
@@ -270,100 +271,100 @@ fn conflict(result: &Result<Committed, CommitError>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_owns_placement_when_its_reign_begins_and_as_long_as_the_key_is_its_own() {
+async fn leader_owns_placement_from_the_start_of_its_epoch_while_it_holds_the_key() {
     let root = FakeStore::default();
-    let mut led = Led::start("owns", &root).await;
-    assert!(ours(&led.ownership.borrow()), "settled before the reign begins");
-    assert_eq!(led.owner(), Some(("/a/".into(), 1)));
-    led.commit().await.unwrap();
-    assert_eq!(led.events(), ["owned"]);
+    let mut fixture = LeaderFixture::start("owns", &root).await;
+    assert!(ours(&fixture.ownership.borrow()), "settled before the actors of the epoch begin");
+    assert_eq!(fixture.owner(), Some(("/a/".into(), 1)));
+    fixture.commit().await.unwrap();
+    assert_eq!(fixture.events(), ["owned"]);
 
     // Another client deletes the key: the store rejects commits until the leader owns the key again.
-    let before = led.ownership.borrow().clone();
+    let before = fixture.ownership.borrow().clone();
     root.write(Write::Delete { key: ownership::KEY.into() }).await;
     let decided = Transaction { conditions: before.condition().into_iter().collect(), writes: vec![] };
     assert!(matches!(root.commit(decided).await, Ok(Outcome::Refused { .. })));
-    let again = led.until(|now| ours(now) && *now != before).await;
+    let again = fixture.until(|now| ours(now) && *now != before).await;
     assert!(ours(&again));
-    led.commit().await.unwrap();
+    fixture.commit().await.unwrap();
 
     // The leader is deposed.
-    let epoch = Epoch { number: led.reign.borrow().unwrap(), key: "leader//1".into(), lease: 1 };
+    let epoch = Epoch { number: fixture.reign.borrow().unwrap(), key: "leader//1".into(), lease: 1 };
     root.tell(CampaignEvent::Lost { epoch, why: "test".into() }).await;
-    led.until(|now| *now == Ownership::Unknown).await;
-    assert!(matches!(led.commit().await, Err(CommitError::NotLeader { .. })));
-    led.leader.stop(None);
+    fixture.until(|now| *now == Ownership::Unknown).await;
+    assert!(matches!(fixture.commit().await, Err(CommitError::NotLeader { .. })));
+    fixture.leader.stop(None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prefix_that_does_not_own_placement_decides_nothing_until_it_does_and_leads_all_the_same() {
+async fn prefix_without_placement_ownership_leads_but_decides_nothing() {
     let root = FakeStore::default();
     root.write(put(ownership::KEY, "/b/", 77)).await;
-    let mut led = Led::start("held", &root).await;
-    assert_eq!(*led.ownership.borrow(), Ownership::Theirs { prefix: "/b/".into() });
-    assert!(conflict(&led.commit().await));
+    let mut fixture = LeaderFixture::start("held", &root).await;
+    assert_eq!(*fixture.ownership.borrow(), Ownership::Theirs { prefix: "/b/".into() });
+    assert!(conflict(&fixture.commit().await));
     root.write(put(ownership::KEY, "/c/", 78)).await;
-    led.until(|now| *now == Ownership::Theirs { prefix: "/c/".into() }).await;
+    fixture.until(|now| *now == Ownership::Theirs { prefix: "/c/".into() }).await;
     // The owner's lease ends.
     root.write(Write::Delete { key: ownership::KEY.into() }).await;
-    led.until(ours).await;
-    led.commit().await.unwrap();
-    assert_eq!(led.events(), ["held by /b/", "held by /c/", "owned"]);
+    fixture.until(ours).await;
+    fixture.commit().await.unwrap();
+    assert_eq!(fixture.events(), ["held by /b/", "held by /c/", "owned"]);
     // Another prefix takes over by force: this leader yields.
     root.write(put(ownership::KEY, "/b/", 79)).await;
-    led.until(|now| !ours(now)).await;
-    assert!(conflict(&led.commit().await));
-    led.leader.stop(None);
+    fixture.until(|now| !ours(now)).await;
+    assert!(conflict(&fixture.commit().await));
+    fixture.leader.stop(None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn ownership_follows_a_store_that_was_restored_to_an_earlier_claim() {
     let root = FakeStore::default();
-    let mut led = Led::start("restored", &root).await;
-    let before = led.ownership.borrow().clone();
+    let mut fixture = LeaderFixture::start("restored", &root).await;
+    let before = fixture.ownership.borrow().clone();
     for _ in 0..5 {
         root.write(put("/x", "", 0)).await;
     }
     // The leader claims again at a later revision, and then the store is restored to an earlier one.
     root.write(Write::Delete { key: ownership::KEY.into() }).await;
-    let later = led.until(|now| ours(now) && *now != before).await;
+    let later = fixture.until(|now| ours(now) && *now != before).await;
     let Ownership::Ours { revision } = before else { panic!() };
     root.restore(ownership::KEY, revision);
-    assert_eq!(led.until(|now| *now != later).await, before);
-    led.commit().await.unwrap();
-    led.leader.stop(None);
+    assert_eq!(fixture.until(|now| *now != later).await, before);
+    fixture.commit().await.unwrap();
+    fixture.leader.stop(None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn new_leader_takes_over_ownership_from_its_predecessor() {
     let root = FakeStore::default();
     root.write(put(ownership::KEY, "/a/", 77)).await;
-    let led = Led::start("takes-over", &root).await;
-    assert_eq!(led.owner(), Some(("/a/".into(), 1)), "on its own lease");
-    led.commit().await.unwrap();
-    led.leader.stop(None);
+    let fixture = LeaderFixture::start("takes-over", &root).await;
+    assert_eq!(fixture.owner(), Some(("/a/".into(), 1)), "on its own lease");
+    fixture.commit().await.unwrap();
+    fixture.leader.stop(None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_may_not_claim_leads_all_the_same_and_tries_again() {
+async fn leader_with_a_refused_ownership_claim_leads_and_retries() {
     let root = FakeStore::default();
     root.deny(Some(ownership::KEY));
-    let mut led = Led::start("denied", &root).await;
-    assert_eq!(*led.ownership.borrow(), Ownership::Unknown);
-    assert!(conflict(&led.commit().await));
+    let mut fixture = LeaderFixture::start("denied", &root).await;
+    assert_eq!(*fixture.ownership.borrow(), Ownership::Unknown);
+    assert!(conflict(&fixture.commit().await));
     root.deny(None);
-    led.until(ours).await;
-    led.commit().await.unwrap();
-    let events = led.events();
+    fixture.until(ours).await;
+    fixture.commit().await.unwrap();
+    let events = fixture.events();
     assert!(events[0] == "failed: claim of placement" && events.last().unwrap() == "owned", "{events:?}");
-    led.leader.stop(None);
+    fixture.leader.stop(None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn store_refuses_writes_of_a_leader_without_its_key() {
     let root = FakeStore::default();
-    let led = Led::start("deposed", &root).await;
+    let fixture = LeaderFixture::start("deposed", &root).await;
     root.write(Write::Delete { key: "/a/leader//1".into() }).await;
-    assert!(matches!(led.commit().await, Err(CommitError::NotLeader { .. })));
-    led.leader.stop(None);
+    assert!(matches!(fixture.commit().await, Err(CommitError::NotLeader { .. })));
+    fixture.leader.stop(None);
 }

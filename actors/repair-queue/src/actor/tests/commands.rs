@@ -222,7 +222,7 @@ async fn durable_commit_of_two_with_unknown_outcome_decides_which_command_may_ru
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_whose_announcement_shows_late_is_not_started_when_something_came_meanwhile() {
+async fn late_announced_command_does_not_start_after_an_obstacle_appeared() {
     for (what, why) in
         [("disabled", "the repair queue was disabled"), ("deleted", "the entry was deleted"), ("nothing", "")]
     {
@@ -324,7 +324,7 @@ async fn with_unchanged_inputs_nothing_is_written() {
     assert_eq!(world.ran(), [""; 0]);
     assert!(world.host.0.lock().unwrap().checks >= 2 * 350, "health is asked each round");
     let reported = world.events.0.lock().unwrap().len();
-    assert_eq!(reported, 3, "each thing is told once: {:?}", world.events.0.lock().unwrap());
+    assert_eq!(reported, 3, "each event is reported once: {:?}", world.events.0.lock().unwrap());
 }
 
 /// A configuration with one command of four attempts, a minute apart.
@@ -333,7 +333,7 @@ const RETRIED: &str = r#"{"repair_procedures": [{"machine_types": ["t"], "repair
         {"repair_command": ["reset"], "command_retries": 3, "command_interval": 60, "watch_seconds": 100000}]}]}]}"#;
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_it() {
+async fn obstacle_prevents_the_retry_of_a_failed_command() {
     type Change = fn(&mut Store);
     const HELD: &str = r#"{"label":"rack","events":[{"since":"2026-01-02T03:00:00Z","machines":[
         {"changed":"2026-01-02T02:58:00Z","serial":"s1","address":"w"}]}]}"#;
@@ -358,7 +358,7 @@ async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_i
             2,
         ),
     ];
-    for (told, change, attempts) in changes {
+    for (expected_error, change, attempts) in changes {
         let mut world = world(&[queued(0, "w", "plain")]).await;
         world.change(|store| store.configure(&["a"], &["w"], RETRIED));
         world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::Exits(3));
@@ -378,18 +378,22 @@ async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_i
             })
             .await;
         tokio::time::sleep(Duration::from_secs(1_000)).await;
-        assert_eq!(world.ran().len(), attempts, "{told:?}");
+        assert_eq!(world.ran().len(), attempts, "{expected_error:?}");
         let record = &world.records()[0];
         assert_eq!(record.status.to_string(), "cancelled");
-        assert!(record.error.starts_with(told), "{:?} begins otherwise than {told:?}", record.error);
+        assert!(
+            record.error.starts_with(expected_error),
+            "{:?} does not begin with {expected_error:?}",
+            record.error
+        );
         // An operator's write is not a verdict on the machine; four failed attempts are.
         let status = world.entry(0).map(|entry| entry.status);
-        let expected = match told {
+        let expected = match expected_error {
             "" => Some(RepairStatus::Failed),
-            told if told.contains("deleted") => None,
+            expected_error if expected_error.contains("deleted") => None,
             _ => Some(RepairStatus::Processing),
         };
-        assert_eq!(status, expected, "{told:?}");
+        assert_eq!(status, expected, "{expected_error:?}");
     }
 }
 

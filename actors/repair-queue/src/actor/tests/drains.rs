@@ -57,7 +57,7 @@ async fn a_node_is_drained_repaired_and_uncordoned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_leaves_the_cluster_while_it_is_repaired_stays_cordoned_until_that_is_over() {
+async fn node_that_leaves_the_cluster_stays_cordoned_until_its_repair_ends() {
     let mut world = world().await;
     world.host.0.lock().unwrap().cured.clear();
     world.begin().await;
@@ -317,7 +317,7 @@ async fn drain_taken_over_after_its_cordon_evicts_only_the_remaining_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_that_is_deleted_is_removed_and_not_drained_first() {
+async fn deleted_entry_is_removed_before_its_drain_begins() {
     let mut world = taken_over(1, false).await;
     world.change(|store| {
         let drained = processing(0, "w", 0, RepairStepStatus::Draining, 1);
@@ -345,7 +345,7 @@ async fn a_drain_that_has_ended_is_seen_before_its_time_out_gives_it_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_whose_time_is_over_is_given_up_when_it_was_seen_or_cannot_be() {
+async fn timed_out_drain_is_given_up_after_its_node_was_read_or_cannot_be_read() {
     let down = KubernetesError::Unavailable { what: "nodes".into(), why: "connection refused".into() };
     for (down, cordoned, least) in [(None, true, 0), (None, false, 0), (Some(down), true, 60)] {
         let mut world = taken_over(1_000, cordoned).await;

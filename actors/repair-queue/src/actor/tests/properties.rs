@@ -309,7 +309,7 @@ impl Site {
                 let unanswered = CommitError::Unanswered { deadline: Duration::from_secs(10) };
                 let failure = match how {
                     0 => (false, unanswered),
-                    1 => (false, CommitError::Conflict { keys: vec!["somebody's".to_owned()] }),
+                    1 => (false, CommitError::Conflict { keys: vec!["another key".to_owned()] }),
                     _ => (true, unanswered),
                 };
                 self.world.leader_state.lock().unwrap().fails.push_back(failure);
@@ -347,7 +347,7 @@ impl Site {
     }
 
     /// Checks all writes and commands since the last call.
-    fn judge(&mut self) -> Result<(), TestCaseError> {
+    fn check_invariants(&mut self) -> Result<(), TestCaseError> {
         let published = {
             let leader_state: &mut LeaderState = &mut self.world.leader_state.lock().unwrap();
             prop_assert_eq!(&leader_state.broken, &Vec::<String>::new());
@@ -399,7 +399,7 @@ impl Site {
         // Ten given-up drains make a back-off of nearly an hour.
         for _ in 0..200 {
             self.pass(60).await;
-            self.judge()?;
+            self.check_invariants()?;
             if is_over(&self.state()) {
                 break;
             }
@@ -414,7 +414,7 @@ impl Site {
         self.pass(300).await;
         let revision = self.state().revision;
         self.pass(600).await;
-        self.judge()?;
+        self.check_invariants()?;
         prop_assert_eq!(self.state().revision, revision, "I12");
         Ok(())
     }
@@ -457,7 +457,7 @@ proptest! {
             let mut site = Site::new(size, &roles).await;
             for happening in &happenings {
                 site.happens(happening).await;
-                site.judge()?;
+                site.check_invariants()?;
             }
             site.recover().await
         })?;

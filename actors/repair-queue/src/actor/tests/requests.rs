@@ -211,11 +211,11 @@ async fn a_registry_that_stays_away_or_is_not_asked_blocks_no_repair() {
             0,
         ),
     ];
-    for (told, setting, least) in settings {
+    for (case, setting, least) in settings {
         let mut world = world(10).await;
         setting(&mut world);
         world.change(|store| {
-            if told == "it answers another question" {
+            if case == "it answers another question" {
                 store.text(keys::SABAKAN_URL, "http://another");
             }
             store.entry(&crate::testing::queued(7, "10.0.0.1", "plain"));
@@ -224,7 +224,7 @@ async fn a_registry_that_stays_away_or_is_not_asked_blocks_no_repair() {
         world.begin().await;
         world.until_status(7, RepairStatus::Processing).await;
         let took = begun.elapsed().as_secs();
-        assert!((least..least + 5).contains(&took), "{told}: it began after {took} s");
+        assert!((least..least + 5).contains(&took), "{case}: it began after {took} s");
     }
 }
 
@@ -271,7 +271,7 @@ async fn after_a_restart_an_answer_that_is_older_than_the_first_look_adds_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_does_not_begin_in_a_held_rack_that_only_the_observation_knows_of_its_machine() {
+async fn entry_waits_when_only_the_observation_shows_its_held_rack() {
     let mut world = world(10).await;
     world.begin().await;
     // Healthy by the registry, and no node of the cluster.
@@ -318,7 +318,7 @@ fn has_begun(index: i64) -> impl Fn(&ClusterState) -> bool {
 }
 
 /// True if an event reported that an entry waits for a reason.
-fn told_waiting(world: &World, entry: i64, why: &str) -> bool {
+fn is_reported_waiting(world: &World, entry: i64, why: &str) -> bool {
     let events = world.events.0.lock().unwrap();
     let is_reported = |event: &Event| matches!(event, Event::RepairWaits { index, reason, .. } if *index == entry && *reason == why);
     events.iter().any(is_reported)
@@ -340,7 +340,7 @@ async fn unreadable_hold_keeps_its_rack_held_until_it_is_corrected_or_removed() 
             world.until("the other to begin", has_begun(8)).await;
             tokio::time::sleep(Duration::from_secs(1_000)).await;
             assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued, "{kept:?}");
-            assert!(told_waiting(&world, 7, "hold-unreadable"));
+            assert!(is_reported_waiting(&world, 7, "hold-unreadable"));
             world.change(|store| match mended {
                 Some(text) => store.text(&keys::repair_hold_key("3"), text),
                 None => store.write(&[Write::Delete { key: keys::repair_hold_key("3") }]),
@@ -372,7 +372,7 @@ async fn while_a_rack_is_held_a_machine_of_unknown_rack_waits_for_an_observation
     world.until("the machine that was reported in a rack that is not held", has_begun(6)).await;
     tokio::time::sleep(Duration::from_secs(50_000)).await;
     assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
-    assert!(told_waiting(&world, 7, "rack-unknown"));
+    assert!(is_reported_waiting(&world, 7, "rack-unknown"));
     observe(&world, vec![machine(20, 5, 1e6)]);
     world.until("it to begin", has_begun(7)).await;
 }

@@ -338,7 +338,7 @@ impl LeaderState {
         }
     }
 
-    fn judge(&self, change: &RepairChange) -> Vec<Violation> {
+    fn find_violations(&self, change: &RepairChange) -> Vec<Violation> {
         let state = self.store.state();
         let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
         let maximum = state.constraints.as_ref().map_or(0, |it| it.value.maximum_repair_queue_entries);
@@ -351,7 +351,7 @@ impl LeaderState {
     }
 
     fn commit(&mut self, change: &RepairChange) -> Result<Committed, CommitError> {
-        let violations = self.judge(change);
+        let violations = self.find_violations(change);
         if self.store.holds(&change.conditions) && !violations.is_empty() {
             self.broken.extend(violations.iter().map(|broken| format!("{broken:?}: {change:?}")));
             return Err(CommitError::Invariant { violations });

@@ -79,7 +79,7 @@ fn again(machines: &[Machine], at: f64) -> Vec<Machine> {
 }
 
 #[test]
-fn the_registrys_clock_or_ours_an_hour_off_makes_no_report_of_one_rack_new() {
+fn clock_off_by_an_hour_makes_no_report_new() {
     for (registry, ours) in [(HOUR, 0.0), (-HOUR, 0.0), (0.0, HOUR), (0.0, -HOUR), (-HOUR, HOUR)] {
         // An early failure, and one that makes durations negative.
         for ago in [5_000.0, 1_000.0] {
@@ -103,7 +103,7 @@ fn the_registrys_clock_or_ours_an_hour_off_makes_no_report_of_one_rack_new() {
 }
 
 #[test]
-fn two_registries_an_hour_apart_that_answer_by_turns_change_nothing() {
+fn alternating_registries_with_clocks_an_hour_apart_change_nothing() {
     let machines = rack(3, 5_000.0);
     let mut leader = Leader::after_a_release(&machines);
     let before = leader.kept.clone();
@@ -171,7 +171,7 @@ fn new_failures_are_recognised_when_the_clock_is_set() {
 }
 
 #[test]
-fn a_new_leader_takes_a_later_time_for_new_unless_racks_that_failed_apart_share_it() {
+fn new_leader_treats_a_later_failure_time_as_new_unless_several_racks_share_the_shift() {
     let one = rack(3, 50_000.0);
     let both = [&one[..], &rack(4, 5_000.0)[..]].concat();
     for (machines, when_later) in [(&one, vec!["3"]), (&both, vec![])] {
@@ -191,7 +191,7 @@ fn a_new_leader_takes_a_later_time_for_new_unless_racks_that_failed_apart_share_
 }
 
 #[test]
-fn a_third_machine_makes_an_event_with_two_of_before_the_clock_was_set() {
+fn rack_event_counts_machines_from_before_and_after_a_clock_change() {
     let two = rack(3, 100.0)[..2].to_vec();
     for registry in [HOUR, -HOUR] {
         let mut leader = Leader::new();

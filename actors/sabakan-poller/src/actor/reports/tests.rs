@@ -55,9 +55,9 @@ impl Registry for FakeRegistry {
     }
 }
 
-struct Noon;
+struct FixedClock;
 
-impl Clock for Noon {
+impl Clock for FixedClock {
     fn now(&self) -> OffsetDateTime {
         OffsetDateTime::from_unix_timestamp(1_795_262_400).unwrap()
     }
@@ -110,7 +110,7 @@ impl World {
             leader: "nobody".to_owned(),
             interval: INTERVAL,
             registry: Arc::clone(&registry) as Arc<dyn Registry>,
-            clock: Arc::new(Noon),
+            clock: Arc::new(FixedClock),
             events: Arc::clone(&events) as Arc<dyn EventSink>,
             state: states,
             observations,
@@ -254,7 +254,7 @@ async fn failed_poll_changes_nothing_and_is_reported_once() {
     let (serials, received) = world.reported().unwrap();
     assert_eq!(serials, ["b"]);
     assert!(received > first.1);
-    assert_eq!(world.failures().len(), 3, "after an answer it is told anew");
+    assert_eq!(world.failures().len(), 3, "a failure after an answer is reported again");
 }
 
 #[tokio::test(start_paused = true)]

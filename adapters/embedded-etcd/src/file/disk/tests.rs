@@ -93,7 +93,7 @@ fn file_space_is_filled_once_ahead_of_use_and_never_over_data() {
     handle.set_len(3000).unwrap();
     let before = written();
     handle.write(1600, &[8; 10]).unwrap();
-    assert_eq!(written() - before, 1510, "what was cut off is filled again, up to the end");
+    assert_eq!(written() - before, 1510, "the part that was cut off is filled again");
     // After reopening, all used space counts as filled.
     let disk = Disk::for_rehearsal(Arc::clone(&storage) as Arc<dyn StorageBackend>).unwrap();
     disk.accept_changes().unwrap();

@@ -210,7 +210,7 @@ async fn follower_shows_the_last_decision_and_names_the_leader() {
 }
 
 #[tokio::test]
-async fn a_question_without_an_answer_is_refused_with_the_reason() {
+async fn unanswerable_explanation_is_refused_with_the_reason() {
     let world = world();
     for (question, status, says) in [
         ("unknown/explain", 404, "the placement API has no Application testing/unknown"),

@@ -152,7 +152,7 @@ async fn watch_ends_when_the_server_stops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_are_limited_and_give_their_places_back() {
+async fn watch_slots_are_limited_and_freed() {
     let settings = Settings { streams: 2, ..settings(Authorization::AlwaysAllow) };
     let world = world_with(settings, vec![Arc::new(StaticUser("alice".into()))]);
     let one = world.watch("/core/roles?watch").await;

@@ -17,10 +17,10 @@ grep -q damaged "$3" && { echo 'expected sha256' >&2; exit 1; }
 mkdir -p "$dir/member" && cp "$3" "$dir/member/db"
 "#;
 
-/// The volume of etcd and a snapshot, in the place of their paths in the container.
-struct Inside(tempfile::TempDir);
+/// A directory that stands for the container's root: it has the volume of etcd and a snapshot.
+struct ContainerRoot(tempfile::TempDir);
 
-impl Inside {
+impl ContainerRoot {
     fn new(snapshot: &str) -> Self {
         let inside = Self(tempfile::tempdir().unwrap());
         fs::create_dir(inside.data()).unwrap();
@@ -73,7 +73,7 @@ impl Inside {
 #[test]
 fn a_restore_keeps_the_former_data_and_may_run_twice() {
     for former in [Some("former"), None] {
-        let inside = Inside::new("restored");
+        let inside = ContainerRoot::new("restored");
         if let Some(former) = former {
             inside.write_data(former);
         }
@@ -98,7 +98,7 @@ fn a_restore_keeps_the_former_data_and_may_run_twice() {
 
 #[test]
 fn an_interrupted_exchange_goes_on() {
-    let inside = Inside::new("restored");
+    let inside = ContainerRoot::new("restored");
     inside.write_data("former");
     inside.run(&stage_script());
     // The former data were moved, and the restored ones were not.
@@ -112,7 +112,7 @@ fn an_interrupted_exchange_goes_on() {
 
 #[test]
 fn an_exchange_loses_no_data_that_it_does_not_expect() {
-    let inside = Inside::new("restored");
+    let inside = ContainerRoot::new("restored");
     inside.write_data("former");
     assert_eq!(inside.run(&swap_directories_script()).0, 1, "there is no restored snapshot");
     inside.run(&stage_script());
@@ -124,7 +124,7 @@ fn an_exchange_loses_no_data_that_it_does_not_expect() {
 
 #[test]
 fn a_damaged_snapshot_and_parts_of_former_restores_leave_nothing() {
-    let inside = Inside::new("damaged");
+    let inside = ContainerRoot::new("damaged");
     inside.write_data("former");
     for part in ["restoring-6", "restored-6", "restoring-7"] {
         fs::create_dir(inside.data().join(part)).unwrap();

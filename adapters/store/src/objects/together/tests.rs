@@ -12,7 +12,7 @@ use crate::encryption::Encryption;
 use crate::watch::{FeedEvent, WatchedKeys};
 
 /// A store that records requests and answers on demand.
-struct Noting {
+struct RecordingSource {
     /// Keys of each request.
     sent: Locked<Vec<Vec<String>>>,
     /// One permit per answer.
@@ -21,7 +21,7 @@ struct Noting {
     poison: Option<(&'static str, StoreErrorKind)>,
 }
 
-impl Noting {
+impl RecordingSource {
     fn poisoned(poison: Option<(&'static str, StoreErrorKind)>) -> Arc<Self> {
         Arc::new(Self { sent: Locked::default(), goes_on: tokio::sync::Semaphore::new(0), poison })
     }
@@ -47,7 +47,7 @@ impl Noting {
 }
 
 #[async_trait]
-impl Source for Noting {
+impl Source for RecordingSource {
     fn watch(&self, _: WatchedKeys) -> mpsc::Receiver<FeedEvent> {
         unreachable!("writers do not watch")
     }
@@ -86,12 +86,12 @@ fn key(transaction: &Transaction) -> String {
 }
 
 struct Writers {
-    store: Arc<Noting>,
+    store: Arc<RecordingSource>,
     writer: Arc<Writer>,
     _lanes: [madako_protocol::feed::Task; LANES],
 }
 
-fn writers(store: Arc<Noting>) -> Writers {
+fn writers(store: Arc<RecordingSource>) -> Writers {
     let source: Arc<dyn Source> = store.clone();
     let (writer, lanes) = start_writer(&source);
     Writers { store, writer: Arc::new(writer), _lanes: lanes.map(madako_protocol::feed::Task::start) }
@@ -111,7 +111,7 @@ impl Writers {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_writes_share_the_next_transaction() {
-    let writers = writers(Noting::poisoned(None));
+    let writers = writers(RecordingSource::poisoned(None));
     let mut tasks = Vec::new();
     for (key, revision) in [("a", 0), ("b", 0), ("c", 0), ("d", 3), ("e", 0)] {
         tasks.push(writers.write(key, revision).await);
@@ -128,7 +128,7 @@ async fn waiting_writes_share_the_next_transaction() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_transaction_does_not_affect_the_others() {
-    let writers = writers(Noting::poisoned(Some(("d", StoreErrorKind::Invalid))));
+    let writers = writers(RecordingSource::poisoned(Some(("d", StoreErrorKind::Invalid))));
     let mut tasks = Vec::new();
     for key in ["a", "b", "c", "d", "e"] {
         tasks.push(writers.write(key, 0).await);
@@ -145,7 +145,7 @@ async fn a_refused_transaction_does_not_affect_the_others() {
 #[tokio::test(start_paused = true)]
 async fn writes_of_a_request_with_an_unknown_outcome_fail_and_are_not_resent() {
     for kind in [StoreErrorKind::Unavailable, StoreErrorKind::Deadline] {
-        let writers = writers(Noting::poisoned(Some(("d", kind))));
+        let writers = writers(RecordingSource::poisoned(Some(("d", kind))));
         let mut tasks = Vec::new();
         for key in ["a", "b", "c", "d", "e"] {
             tasks.push(writers.write(key, 0).await);
@@ -162,7 +162,7 @@ async fn writes_of_a_request_with_an_unknown_outcome_fail_and_are_not_resent() {
 
 #[tokio::test(start_paused = true)]
 async fn writes_of_one_key_are_sent_in_the_order_in_which_they_came() {
-    let writers = writers(Noting::poisoned(None));
+    let writers = writers(RecordingSource::poisoned(None));
     let mut tasks = Vec::new();
     for (key, revision) in [("x", 0), ("y", 0), ("a", 0), ("b", 0), ("a", 7), ("c", 0)] {
         tasks.push(writers.write(key, revision).await);
@@ -180,7 +180,7 @@ async fn writes_of_one_key_are_sent_in_the_order_in_which_they_came() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_writes_fail_immediately_when_the_writer_ends() {
-    let under_way = writers(Noting::poisoned(None));
+    let under_way = writers(RecordingSource::poisoned(None));
     let writer = Arc::clone(&under_way.writer);
     let mut tasks = Vec::new();
     // Two are sent, one waits.
@@ -198,7 +198,7 @@ async fn waiting_writes_fail_immediately_when_the_writer_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn abandoned_writes_are_not_sent() {
-    let writers = writers(Noting::poisoned(None));
+    let writers = writers(RecordingSource::poisoned(None));
     let first = [writers.write("a", 0).await, writers.write("b", 0).await];
     let given_up = writers.write("c", 0).await;
     let kept = writers.write("d", 0).await;
@@ -214,7 +214,7 @@ async fn abandoned_writes_are_not_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_writer_waits_no_longer_than_two_requests_take() {
-    let writers = writers(Noting::poisoned(None));
+    let writers = writers(RecordingSource::poisoned(None));
     let error = writers.write("a", 0).await.await.unwrap().unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Deadline);
 }

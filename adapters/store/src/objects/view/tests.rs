@@ -85,7 +85,7 @@ fn unreadable_resource_is_a_fault_and_appears_deleted_until_it_is_readable() {
     assert_eq!(view.unread_resource("/core/roles/a").map(|unread| unread.why), Some("spoilt".to_owned()));
     assert_eq!(view.unread_resource("/core/roles/b"), None);
     let (new, news) = view.advance(4, vec![spoil("a", 4)]);
-    assert_eq!((new.len(), news), (1, false), "told once a change, and nothing changed for followers");
+    assert_eq!((new.len(), news), (1, false), "one report per change, and nothing for followers");
     assert!(!view.advance(5, vec![delete("a", 5)]).1);
     assert_eq!(view.faults(), []);
     view.advance(6, vec![spoil("c", 6)]);
@@ -110,7 +110,7 @@ fn list_replaces_the_view_and_ends_its_followers() {
     let gap = FollowerGap::Relisted { why: "it is another one".into() };
     assert_eq!(view.changes_since(generation, next).unwrap_err(), gap);
     assert_eq!(view.follow(101).unwrap_err(), gap, "a revision that is still to come");
-    assert_eq!(view.follow(4).unwrap_err(), gap, "nobody knows what came between it and the list");
+    assert_eq!(view.follow(4).unwrap_err(), gap, "the changes between the revision and the list are unknown");
     assert!(view.follow(5).is_ok());
 }
 

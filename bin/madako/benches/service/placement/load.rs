@@ -37,7 +37,6 @@ where
     receiver.await.context("the thread ended early")?
 }
 
-/// CPU time of this thread.
 fn cpu_time_of_thread() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()

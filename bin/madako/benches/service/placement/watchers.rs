@@ -69,7 +69,6 @@ pub(super) async fn measure_watchers(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The application at one of its changes.
 fn application_after_changes(change: usize) -> serde_json::Value {
     let mut application = application_json("watched");
     application["metadata"]["labels"]["change"] = format!("{change}").into();
@@ -106,7 +105,10 @@ async fn run_watchers(
                 for expected in 2..=CHANGES + 1 {
                     let line = timeout(PATIENCE, lines.next()).await.context("a change is missing")??;
                     let change = change_number(line).context("a line without its change")?;
-                    anyhow::ensure!(change == expected, "told of change {change}, not of {expected}");
+                    anyhow::ensure!(
+                        change == expected,
+                        "the watch delivered change {change} instead of {expected}"
+                    );
                 }
                 anyhow::Ok(CHANGES)
             })

@@ -61,7 +61,9 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
     let named = [&args.entries, &args.reboots, &args.nodes, &args.constraints].into_iter().flatten();
     if named.chain([&args.machines]).filter(|name| *name == STDIN).count() > 1 {
-        return Err(Failure::bad_input("only one file can come from standard input"));
+        return Err(Failure::bad_input(
+            "only one of --machines, --entries, --reboots, --nodes and --constraints can be - (standard input)",
+        ));
     }
     let reports = read_machines(&args.machines)?;
     let entries: Vec<RepairQueueEntry> = read_list(args.entries.as_deref(), "list of repair queue entries")?;

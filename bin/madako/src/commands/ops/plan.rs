@@ -182,7 +182,7 @@ pub(super) fn from_files(
     global: &Global,
 ) -> Result<CollectedInputs, Failure> {
     if cluster_file == STDIN && status_file == STDIN {
-        return Err(Failure::bad_input("only one file can come from standard input"));
+        return Err(Failure::bad_input("only one of --cluster and --status can be - (standard input)"));
     }
     let cluster = cluster_from_yaml(&read_text(cluster_file)?)
         .map_err(|error| input_file_failure(cluster_file, error))?;

@@ -187,7 +187,7 @@ impl ApiClient {
     fn unreachable_error(&self, error: &reqwest::Error) -> Failure {
         let cause = root_cause(error);
         Failure::failed(format_args!(
-            "the API at {} (from {}) does not answer: {cause}; is the address right, and does the service run?",
+            "the API at {} (from {}) does not answer: {cause}; check the address and that the service runs",
             self.url, self.origin
         ))
     }

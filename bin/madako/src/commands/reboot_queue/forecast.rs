@@ -149,7 +149,7 @@ impl ReachedServer {
         let components = node_components(&config.operations, &store, Arc::new(SystemClock), seed);
         let server = control_plane_port(&config.operations, &store, &components).ok_or_else(|| {
             Failure::bad_input(
-                "no API server is known, so that no pod can be read: the configuration file has no \
+                "no API server is known, so no pod can be read: the configuration file has no \
                  kubernetes.kubeconfig, and kubernetes.mode is off",
             )
         })?;

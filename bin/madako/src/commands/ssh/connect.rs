@@ -71,8 +71,8 @@ pub(super) async fn run_ssh(target: &str, words: &[String], global: &Global) -> 
 
 pub(super) async fn run_scp(args: &ScpArgs, global: &Global) -> Result<(), Failure> {
     let remote = args.files.iter().find_map(|file| file.split_once(':'));
-    let (target, _) =
-        remote.ok_or_else(|| Failure::bad_input("node name is not specified: one file must be NODE:FILE"))?;
+    let (target, _) = remote
+        .ok_or_else(|| Failure::bad_input("the node name is not specified: one file must be NODE:FILE"))?;
     let identity = login_identity(node_of(target), global).await?;
     let options: &[&str] = if args.recursive { &["-r"] } else { &[] };
     run("scp", &identity, options, args.files.iter().map(String::as_str))
@@ -97,7 +97,8 @@ async fn login_identity(node: &str, global: &Global) -> Result<Identity, Failure
     }
     config.operations.ssh.key_file.map(Identity::Path).ok_or_else(|| {
         Failure::failed(format_args!(
-            "no ssh private key for {node}: neither Vault, nor madako ssh key set, nor ssh.key_file gives one"
+            "no ssh private key for {node}: neither Vault, nor the key of madako ssh key set, nor the setting \
+             ssh.key_file gives one"
         ))
     })
 }

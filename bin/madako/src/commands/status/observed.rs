@@ -31,7 +31,7 @@ struct Rule {
     /// The part of the system that the fault is in.
     what: &'static str,
     metric: &'static str,
-    /// Values of a metric with a label are judged one by one.
+    /// The label that tells the series of the metric apart; each series is compared alone.
     label: Option<&'static str>,
     values: Values,
     when: When,

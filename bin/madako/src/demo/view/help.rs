@@ -65,7 +65,7 @@ fn draw_help(picture: &ScreenState) -> Vec<Line<'static>> {
     let keys = [
         " k       cuts the power of a rack for a while; its repairs wait",
         " b       breaks a worker, which is then repaired",
-        " l       stops the leader; after its session another term begins",
+        " l       stops the leader; after its session another epoch begins",
         " f       lets every command of the next repair fail",
         " space   stops the picture; the service goes on",
         " up down PgUp PgDn End   scroll what happened, and this help",

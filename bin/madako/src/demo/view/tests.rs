@@ -338,7 +338,7 @@ fn the_help_scrolls_on_a_small_screen_to_its_last_line_and_no_further() {
     // One key goes back one line, however often the help was scrolled at its end.
     picture.apply_command(KeyCommand::Scroll(1));
     assert!(shown(&picture).contains("1 more line below"), "{}", shown(&picture));
-    assert_eq!(picture.scrolled_to, None, "what happened stays");
+    assert_eq!(picture.scrolled_to, None, "the events stay");
     picture.apply_command(KeyCommand::Help);
     picture.apply_command(KeyCommand::Help);
     assert_eq!(shown(&picture), first, "it begins with its first line again");

@@ -151,7 +151,7 @@ async fn every_actor_is_killed_in_turn_while_the_others_work() {
         until_rebuilt(&mut events, actor).await;
         let after = site.until_workers(workers).await;
         assert_eq!(after.version, cluster.version + 1, "{actor}: one change, one write");
-        assert!(cluster.nodes().iter().all(|node| after.nodes().contains(node)), "{actor}: nobody moved");
+        assert!(cluster.nodes().iter().all(|node| after.nodes().contains(node)), "{actor}: no node moved");
 
         // A change right after is committed, too.
         workers += 1;

@@ -57,7 +57,7 @@ async fn restarted_process_resumes_after_a_kill() {
     let message = madako(&["serve", "--config", &other, "--http", "127.0.0.1:0"]).await;
     assert_eq!(message.code, 1, "{}", message.err);
     assert!(message.err.contains("another process"), "{}", message.err);
-    site.unchanged(&cluster, "who was refused did no harm").await;
+    site.unchanged(&cluster, "the refused process changed nothing").await;
     let service = service.unwrap();
     assert_eq!(service.health().await, 200);
 

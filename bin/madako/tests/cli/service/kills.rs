@@ -107,7 +107,7 @@ async fn watch(mut client: Client, writes: Arc<Mutex<AcknowledgedWrites>>) {
     let options = WatchOptions::new().with_prefix().with_start_revision(next);
     let Ok(mut stream) = client.watch("kills/", Some(options)).await else { return };
     while let Ok(Some(response)) = stream.message().await {
-        assert_eq!(response.compact_revision(), 0, "what it had not been told is compacted");
+        assert_eq!(response.compact_revision(), 0, "an undelivered revision is compacted");
         let mut writes = writes.lock().unwrap();
         for event in response.events().iter().filter(|event| event.event_type() == EventType::Put) {
             let kv = event.kv().unwrap();

@@ -39,10 +39,10 @@ fn issued(files: &Files, authority: &Authority, name: &str) -> (String, String) 
     (file("cert", certificate), file("key", key.serialize_pem()))
 }
 
-/// Runs the program as a user.
-struct Somebody(String);
+/// A user of the API: path of the configuration with which the program runs as that user.
+struct ApiUser(String);
 
-impl Somebody {
+impl ApiUser {
     fn with(files: &Files, authority: &Authority, name: &str, port: u16) -> Self {
         let (cert, key) = issued(files, authority, name);
         let ca = files.path("ca.pem");
@@ -77,12 +77,12 @@ async fn user_with_a_role_and_a_certificate_can_use_the_api() {
         ),
     );
     let _serve = Serve::start(&config, "5s", "1s").await;
-    let admin = Somebody::with(&files, &ours, "system:admin", port);
+    let admin = ApiUser::with(&files, &ours, "system:admin", port);
     let message = admin.runs(&["kube", "app", "list"]).await.refused(1);
-    assert!(message.contains("403"), "nobody has a role yet: {message}");
+    assert!(message.contains("403"), "the user has no role yet: {message}");
     madako(&["--config", &config, "bootstrap", &files.write("roles.yaml", ROLES)]).await.calm();
     assert_eq!(admin.does(&["kube", "app", "list"]).await, json!([]));
-    let other = Somebody::with(&files, &ours, "somebody", port);
+    let other = ApiUser::with(&files, &ours, "somebody", port);
     assert!(other.runs(&["kube", "app", "list"]).await.refused(1).contains("403"));
 
     let provider =
@@ -139,7 +139,7 @@ async fn follower_instance_shows_the_last_decision_and_names_the_leader() {
     let create = &["kube", "app", "create", "echo", "-f", &manifest, "--config", follower];
     madako(create).await.calm();
     let explain = &["kube", "app", "explain", "echo", "-o", "json", "--config"];
-    let explained = eventually("what was decided is told", async || {
+    let explained = eventually("the decision is explained", async || {
         let answer = madako(&[&explain[..], &[follower.as_str()]].concat()).await;
         // Before the first stored decision, a follower only knows which instance schedules.
         (answer.code == 0).then(|| answer.json())

@@ -106,7 +106,7 @@ async fn a_pause_shorter_than_the_lease_changes_nothing() {
     service.signal(Signal::STOP);
     site.ask_for(7).await;
     assert_eq!(service.health().await, 0, "it is paused");
-    site.unchanged(&before, "who is paused commits nothing").await;
+    site.unchanged(&before, "a paused leader commits nothing").await;
     service.signal(Signal::CONT);
     let after = site.until_workers(7).await;
     assert_eq!((after.version, service.epoch().await), (2, Some(epoch)), "it leads on");

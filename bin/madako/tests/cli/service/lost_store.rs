@@ -25,7 +25,7 @@ async fn final_failure_of_the_store_ends_the_process_with_its_reason() {
     file.set_len(0).unwrap();
     client.get("ballast/0", None).await.expect_err("it is not there any more");
     client.put("key", "value", None).await.expect_err("nothing can be written");
-    assert_ne!(service.health().await, 200, "500, or nobody answers any more");
+    assert_ne!(service.health().await, 200, "500, or the process has ended");
     assert_eq!(service.until_ended().await.code(), Some(1));
     let log = service.log();
     assert!(log.contains("the service ended: the embedded store failed for good"), "{log}");

@@ -103,7 +103,7 @@ async fn a_serial_with_another_address_is_another_node() {
     assert!(!after.nodes().contains(&old.to_string()), "{after:?}");
     assert_eq!(after.control_plane, cluster.control_plane);
     let kept = cluster.workers.iter().filter(|worker| after.workers.contains(worker)).count();
-    assert_eq!(kept, WORKERS - 1, "nobody else moved");
+    assert_eq!(kept, WORKERS - 1, "no other node moved");
     calm(&service).await;
     site.unchanged(&after, "there is nothing left to do").await;
 
@@ -143,7 +143,7 @@ async fn dates_long_past_and_far_ahead_are_only_dates() {
         }
     }
     calm(&service).await;
-    site.unchanged(&cluster, "a date alone moves nobody").await;
+    site.unchanged(&cluster, "a date alone moves no node").await;
     let grown = site.grow_to(WORKERS + 8).await;
     let new: Vec<&String> = grown.workers.iter().filter(|worker| !cluster.workers.contains(worker)).collect();
     assert_eq!(new.len(), 8);

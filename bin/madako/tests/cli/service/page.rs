@@ -57,7 +57,7 @@ pub(super) async fn is_declared(service: &Serve) -> BTreeSet<String> {
 }
 
 #[test]
-fn series_are_read_as_they_are() {
+fn metric_series_of_the_service_are_parsed() {
     let read = shown(
         "# HELP a A.\n# TYPE a counter\na{x=\"1, {2}=\",y=\"\"} 3\n\n# TYPE b_seconds histogram\n\
          b_seconds_bucket{k=\"z\",le=\"0.5\"} 1\nb_seconds_sum{k=\"z\"} 1\nb_seconds_count{k=\"z\"} 1\n\n\

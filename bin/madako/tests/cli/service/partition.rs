@@ -9,7 +9,7 @@ use super::proxy::{Proxy, Way};
 use super::site::leader_after;
 use super::stage::{Serve, eventually};
 
-/// Its commit is on the way when it is paused, and arrives during another leader's term. All inputs of the commit are
+/// Its commit is on the way when it is paused, and arrives during another leader's epoch. All inputs of the commit are
 /// unchanged: only its epoch is over.
 #[tokio::test]
 async fn the_late_write_of_a_paused_leader_is_refused_by_the_store() {
@@ -50,7 +50,7 @@ async fn the_late_write_of_a_paused_leader_is_refused_by_the_store() {
     paused.until_health(200).await;
     assert_eq!(paused.epoch().await, None);
     assert_eq!(others[successor].epoch().await, Some(second), "its successor leads on");
-    site.unchanged(&before, "who was paused wrote nothing").await;
+    site.unchanged(&before, "the paused instance wrote nothing").await;
 
     // The registry is back: the successor makes the change, once.
     site.registry.faults().clear_all();
@@ -92,7 +92,7 @@ async fn a_leader_that_was_paused_past_its_lease_writes_nothing() {
     .await;
     paused.until_health(200).await;
     assert_eq!((paused.epoch().await, others[successor].epoch().await), (None, Some(second)));
-    site.unchanged(&before, "who was paused wrote nothing").await;
+    site.unchanged(&before, "the paused instance wrote nothing").await;
     site.registry.faults().clear_all();
     let cluster = site.until_workers(7).await;
     assert_eq!(cluster.version, 2, "one change, one write");

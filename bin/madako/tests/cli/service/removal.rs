@@ -72,8 +72,8 @@ async fn a_list_that_shrinks_is_held_back_until_an_operator_confirms() {
     site.registry.faults().clear_all();
     ask_anew(&site, &service, 1).await;
     let grown = site.until_workers(WORKERS + 1).await;
-    assert_eq!(grown.version, 2, "what was asked for meanwhile is done");
-    assert!(before.nodes().iter().all(|node| grown.nodes().contains(node)), "nobody was taken out");
+    assert_eq!(grown.version, 2, "the change requested meanwhile is made");
+    assert!(before.nodes().iter().all(|node| grown.nodes().contains(node)), "no node was removed");
     assert_eq!(held(&site).await, None);
 
     // Two machines are gone for good.

@@ -96,7 +96,7 @@ async fn one_file_serves_service_and_operator_on_a_guarded_etcd() {
 
     let calm = site.keys.revision().await;
     for (file, part) in
-        [(&wrong, "password"), (&elsewhere, "permission denied"), (&plain, "does the store run?")]
+        [(&wrong, "password"), (&elsewhere, "permission denied"), (&plain, "that the store runs")]
     {
         for args in [&["leader"][..], &["constraints", "set", "minimum-workers", "9"]] {
             let message = madako(&[&["--config", file.as_str()], args].concat()).await.refused(1);
@@ -114,7 +114,7 @@ async fn one_file_serves_service_and_operator_on_a_guarded_etcd() {
     for secret in ["hunter", "PRIVATE KEY"] {
         assert!(!log.contains(secret) && !service.log().contains(secret), "a secret is in the log");
     }
-    assert_eq!(site.keys.revision().await, calm, "who was refused wrote nothing");
+    assert_eq!(site.keys.revision().await, calm, "a refused service wrote nothing");
     site.keys.client().await.user_change_password("cke", "hunter3").await.unwrap();
     refused.until_health(200).await;
     assert_eq!(refused.terminate().await.code(), Some(0));
@@ -126,5 +126,5 @@ async fn one_file_serves_service_and_operator_on_a_guarded_etcd() {
     // Its lease may have expired meanwhile; then it leads anew.
     leader_after(&[&service], epoch - 1).await;
     assert_eq!(service.terminate().await.code(), Some(0));
-    assert_eq!(site.keys.candidates().await.len(), 0, "what it held was given back");
+    assert_eq!(site.keys.candidates().await.len(), 0, "its candidate key is gone");
 }

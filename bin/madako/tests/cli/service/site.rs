@@ -27,9 +27,9 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// Machines change only by the test itself.
-struct Still;
+struct FixedClock;
 
-impl Clock for Still {
+impl Clock for FixedClock {
     fn now(&self) -> OffsetDateTime {
         datetime!(2026-11-21 12:00 UTC)
     }
@@ -63,8 +63,8 @@ impl Site {
         racks: u32,
         machines: &[(&str, u32)],
     ) -> Self {
-        let datacenter = DatacenterConfig::new(7, Still.now(), racks, machines);
-        let registry = SimulatedRegistry::new(Datacenter::new(datacenter).unwrap(), Arc::new(Still));
+        let datacenter = DatacenterConfig::new(7, FixedClock.now(), racks, machines);
+        let registry = SimulatedRegistry::new(Datacenter::new(datacenter).unwrap(), Arc::new(FixedClock));
         let listener = TcpListener::bind((HOST, 0)).await.unwrap();
         let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr().unwrap());
         let serving = registry.clone();
@@ -133,7 +133,7 @@ impl Site {
 
 /// Waits until one of the services leads in a later epoch; returns its index and the epoch.
 pub(crate) async fn leader_after(services: &[&Serve], epoch: i64) -> (usize, i64) {
-    eventually(&format!("somebody leads after epoch {epoch}"), async || {
+    eventually(&format!("an instance leads after epoch {epoch}"), async || {
         for (index, service) in services.iter().enumerate() {
             if let Some(newer) = service.epoch().await.filter(|newer| *newer > epoch) {
                 return Some((index, newer));

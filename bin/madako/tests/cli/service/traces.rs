@@ -66,7 +66,7 @@ pub(super) fn upwards<'s>(spans: &'s [Span], span: &'s Span) -> Vec<&'s Span> {
     let scope: Vec<&Span> = std::iter::successors(Some(span), above).collect();
     assert!(scope.iter().all(|other| other.trace_id == span.trace_id), "{scope:?}");
     let first = scope.last().unwrap();
-    assert!(first.parent_span_id.is_empty(), "what it is below was not sent: {first:?}");
+    assert!(first.parent_span_id.is_empty(), "the parent span was not sent: {first:?}");
     scope
 }
 

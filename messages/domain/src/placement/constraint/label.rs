@@ -28,7 +28,7 @@ const OPERATOR: &str = "is, =, ==, is not, !=, in (...) or not in (...)";
 /// The parsed content of a label constraint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelRule {
-    /// The key of the label.
+    /// Key of the label that the resource must have.
     pub key: String,
     /// The condition on its value.
     pub test: LabelTest,
@@ -66,14 +66,14 @@ impl LabelTest {
 pub enum LabelVerdict<'a> {
     /// The constraint accepts the label's value.
     Matched {
-        /// The label's value.
+        /// The value that the resource has for the label.
         value: &'a str,
     },
     /// The label is absent; then nothing matches, negations included.
     Missing,
     /// The constraint does not accept the label's value.
     Differs {
-        /// The label's value.
+        /// The value that the resource has for the label.
         value: &'a str,
     },
     /// The constraint cannot be parsed; then nothing matches.

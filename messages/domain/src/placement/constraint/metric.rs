@@ -31,7 +31,7 @@ const NUMBER_OR_EQUAL: &str = concat!("'or equal', or ", number!());
 pub struct MetricRule {
     /// The name of the metric.
     pub metric: String,
-    /// The operator.
+    /// Comparison of the metric's value with the constraint's number.
     pub comparison: Comparison,
     /// The number on the right. Finite, and never a negative zero.
     pub number: f64,
@@ -43,17 +43,17 @@ impl Eq for MetricRule {}
 /// The operator between a metric's value and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
-    /// Equal.
+    /// `is`, `=` or `==`: the value is exactly the number.
     Is,
-    /// Not equal.
+    /// `is not` or `!=`: the value is any other number.
     IsNot,
-    /// Greater.
+    /// `greater than` or `>`.
     GreaterThan,
-    /// Greater or equal.
+    /// `greater than or equal` or `>=`.
     GreaterThanOrEqual,
-    /// Less.
+    /// `lesser than` or `<`.
     LesserThan,
-    /// Less or equal.
+    /// `lesser than or equal` or `<=`.
     LesserThanOrEqual,
 }
 
@@ -79,7 +79,7 @@ impl Comparison {
 pub enum MetricVerdict<'a> {
     /// The comparison holds.
     Matched {
-        /// The metric's value.
+        /// The value that was compared with the number.
         value: f64,
     },
     /// The metric is absent or has no value; then nothing matches, negations included.
@@ -88,7 +88,7 @@ pub enum MetricVerdict<'a> {
     NotFinite,
     /// The comparison does not hold.
     Differs {
-        /// The metric's value.
+        /// The value that was compared with the number.
         value: f64,
     },
     /// The constraint cannot be parsed; then nothing matches.

@@ -128,7 +128,7 @@ impl<R: Language> Constraint<R> {
         Self { canonical: canonical.map(String::into_boxed_str), written, rule }
     }
 
-    /// The original text.
+    /// The text as the user wrote it, for storage and answers.
     #[must_use]
     pub fn written(&self) -> &str {
         &self.written

@@ -145,7 +145,7 @@ fn every_spelling_of_a_metric_constraint_has_one_canonical_form() {
 }
 
 #[test]
-fn constraints_that_say_something_else_differ() {
+fn constraints_of_different_meaning_differ() {
     assert_ne!(label("location is DE"), label("location is not DE"));
     assert_ne!(label("location is DE"), label("location is FR"));
     assert_ne!(label("location is DE"), label("country is DE"));

@@ -271,7 +271,7 @@ proptest! {
     /// For all constraints and offers, `met_by` agrees with the list of `unmet`, and a constraint on an absent label or
     /// metric is never met.
     #[test]
-    fn quick_fit_check_agrees_with_the_full_one(
+    fn quick_fit_check_agrees_with_the_full_check(
         labels in prop::collection::btree_map("[a-c]", "[x-z]", 0..3),
         metrics in prop::collection::vec(("[a-c]", 0.0..3.0, any::<bool>()), 0..4),
         known in prop::collection::btree_map("[a-c]", -1.0..4.0, 0..3),

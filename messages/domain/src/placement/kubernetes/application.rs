@@ -44,7 +44,7 @@ object! {
         pub observer_schema: Vec<JsonObject> = optional(Vec::new());
         /// Constraints on the placement.
         pub constraints: Constraints = required(Constraints::default());
-        /// Enabled hooks.
+        /// Names of the enabled hooks, such as `complete` and `shutdown`.
         pub hooks: Vec<String> = optional(Vec::new());
         /// Seconds until the shutdown hook times out.
         pub shutdown_grace_time: Option<i64> = optional(None);
@@ -54,7 +54,7 @@ object! {
         pub shutdown_retry_count: Option<i64> = optional(None);
         /// Factor by which the delay between attempts grows.
         pub backoff: i64 = optional(1);
-        /// Seconds between attempts.
+        /// Seconds between attempts, multiplied by `backoff`.
         pub backoff_delay: i64 = optional(1);
         /// Maximum number of attempts; -1 means no limit.
         pub backoff_limit: i64 = optional(-1);
@@ -72,7 +72,7 @@ named_enum! {
         Pending = "PENDING",
         /// Creation is in progress.
         Creating = "CREATING",
-        /// The application runs.
+        /// The application is deployed on its cluster.
         Running = "RUNNING",
         /// A change is in progress.
         Reconciling = "RECONCILING",
@@ -92,11 +92,11 @@ named_enum! {
         WaitingForClusterCreation = "WAITING_FOR_CLUSTER_CREATION",
         /// Deletion is in progress.
         Deleting = "DELETING",
-        /// Deletion is complete.
+        /// The cluster has no object of the application any more.
         Deleted = "DELETED",
         /// Failure that a controller retries.
         Degraded = "DEGRADED",
-        /// Permanent failure.
+        /// No controller retries; a user must change or delete the application.
         Failed = "FAILED",
         /// The application reported its completion.
         Completed = "COMPLETED",
@@ -120,11 +120,11 @@ object! {
 object! {
     /// The status of an application.
     pub struct ApplicationStatus all_default {
-        /// The last fault.
+        /// Fault of the present state; `None` without one.
         pub reason: Option<Reason> = optional(None);
         /// State of the application.
         pub state: ApplicationState = optional(ApplicationState::Pending);
-        /// Numbers of pods.
+        /// Numbers of the application's pods by their state.
         pub container_health: ContainerHealth = optional(ContainerHealth::default());
         /// Time at which the scheduler last scheduled this version. The application may be deployed from then on.
         pub kube_controller_triggered: Option<Timestamp> = optional(None);
@@ -170,11 +170,11 @@ object! {
 }
 
 object! {
-    /// An application.
+    /// Manifests that run on one cluster, with their constraints.
     pub struct Application constants("api" = "kubernetes", "kind" = "Application") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
-        /// Desired state.
+        /// The state that the user requests; only users change it.
         pub spec: ApplicationSpec = required;
         /// Observed state; requests write it only through its subresource.
         pub status: ApplicationStatus = subresource(ApplicationStatus::default());

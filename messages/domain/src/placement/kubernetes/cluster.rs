@@ -44,7 +44,7 @@ object! {
         pub inherit_metrics: bool = optional(false);
         /// Factor by which the delay between attempts grows.
         pub backoff: i64 = optional(1);
-        /// Seconds between attempts.
+        /// Seconds between attempts, multiplied by `backoff`.
         pub backoff_delay: i64 = optional(1);
         /// Maximum number of attempts; -1 means no limit.
         pub backoff_limit: i64 = optional(-1);
@@ -58,7 +58,7 @@ named_enum! {
     pub enum ClusterState {
         /// No controller has acted yet.
         Pending = "PENDING",
-        /// The cluster answers.
+        /// The API server of the cluster answers.
         Online = "ONLINE",
         /// Connection is in progress.
         Connecting = "CONNECTING",
@@ -76,9 +76,9 @@ named_enum! {
         Reconciling = "RECONCILING",
         /// Deletion is in progress.
         Deleting = "DELETING",
-        /// A change failed.
+        /// The last change of the cluster failed.
         FailingReconciliation = "FAILING_RECONCILIATION",
-        /// Permanent failure.
+        /// No controller retries; a user must change or delete the cluster.
         Failed = "FAILED",
         /// Failure that a controller retries.
         Degraded = "DEGRADED",
@@ -118,9 +118,9 @@ object! {
 object! {
     /// A node of a cluster.
     pub struct ClusterNode constants("api" = "kubernetes", "kind" = "ClusterNode") {
-        /// Metadata.
+        /// The name only; a node has no other metadata.
         pub metadata: ClusterNodeMetadata = required;
-        /// Observed state.
+        /// Conditions that the node reports; `None` if unknown.
         pub status: Option<ClusterNodeStatus> = optional(None);
     }
 }
@@ -128,7 +128,7 @@ object! {
 object! {
     /// The status of a cluster.
     pub struct ClusterStatus all_default {
-        /// The last fault.
+        /// Fault of the present state; `None` without one.
         pub reason: Option<Reason> = optional(None);
         /// Time of the last trigger of the cluster's controller.
         pub kube_controller_triggered: Option<Timestamp> = optional(None);
@@ -154,11 +154,11 @@ object! {
 }
 
 object! {
-    /// A Kubernetes cluster.
+    /// A cluster that runs applications, with its kubeconfig and its metrics.
     pub struct Cluster constants("api" = "kubernetes", "kind" = "Cluster") {
-        /// Metadata.
+        /// Krake's metadata: name, namespace, labels, finalizers and owners.
         pub metadata: Metadata = required;
-        /// Desired state.
+        /// The state that the user requests; only users change it.
         pub spec: ClusterSpec = required;
         /// Observed state; requests write it only through its subresource.
         pub status: ClusterStatus = subresource(ClusterStatus::default());

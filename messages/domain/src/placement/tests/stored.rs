@@ -97,7 +97,7 @@ fn parts_of_another_shape_keep_their_numbers_and_their_order() {
 }
 
 #[test]
-fn the_last_of_two_fields_counts_and_line_ends_go() {
+fn duplicate_field_takes_its_last_value_and_line_ends_are_dropped() {
     let text = stored(Kind::Cluster).replacen("{\"api\"", "{\r\n\"metadata\": 7,\n\t\"api\"", 1);
     let object = read(Kind::Cluster, &text);
     assert_eq!(object.to_json(), stored(Kind::Cluster));

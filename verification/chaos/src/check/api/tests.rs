@@ -107,14 +107,14 @@ fn broken_watch_may_be_incomplete_but_needs_a_successor_at_the_end() {
 fn each_way_to_spoil_a_watch_is_found() {
     type Spoil = fn(&mut Vec<Event>);
     let spoils: [(&str, Spoil); 9] = [
-        ("a change that the list has not is left out at the beginning", |events| drop(events.drain(2..4))),
-        ("one is left out", |events| drop(events.remove(4))),
-        ("two are told the other way round", |events| events.swap(4, 5)),
-        ("one is told twice", |events| events.insert(3, line("MODIFIED", "a", 2))),
-        ("one is told of before the watch was asked for", |events| events.insert(2, line("ADDED", "a", 1))),
-        ("what was deleted is shown as living", |events| events[5] = line("MODIFIED", "a", 3)),
+        ("the changes right after the list are left out", |events| drop(events.drain(2..4))),
+        ("one event is left out", |events| drop(events.remove(4))),
+        ("two events are swapped", |events| events.swap(4, 5)),
+        ("one event is delivered twice", |events| events.insert(3, line("MODIFIED", "a", 2))),
+        ("an event from before the watch is delivered", |events| events.insert(2, line("ADDED", "a", 1))),
+        ("a deletion is delivered as a change", |events| events[5] = line("MODIFIED", "a", 3)),
         ("a state that never was", |events| events[4] = line("MODIFIED", "a", 8)),
-        ("what comes last is withheld", |events| drop(events.remove(6))),
+        ("the last event is withheld", |events| drop(events.remove(6))),
         ("no event at all", |events| {
             events[4] = Event::WatchLine { follower: 0, line: json!("{\"type") };
         }),
@@ -124,7 +124,7 @@ fn each_way_to_spoil_a_watch_is_found() {
         spoil(&mut events);
         assert_eq!(broken(events), [0, 1], "{what}");
     }
-    assert_eq!(broken(vec![line("ADDED", "a", 1)]), [0, 1], "nobody watches");
+    assert_eq!(broken(vec![line("ADDED", "a", 1)]), [0, 1], "no watch is open");
     let silent = vec![OPENED, listed(26, &[("a", 1)]), listed(75, &[("a", 5), ("b", 4)]), closed(None)];
     assert_eq!(broken(silent), [0, 1], "it tells nothing");
 }

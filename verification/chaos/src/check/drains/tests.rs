@@ -67,7 +67,7 @@ fn good() -> Story {
 }
 
 #[test]
-fn requests_of_the_leader_are_right() {
+fn correct_requests_of_the_leader_pass() {
     assert_eq!(good().judged(), []);
     let counted = count_effects(&effects_of(&good().journal, OffsetDateTime::UNIX_EPOCH));
     assert_eq!(counted, EffectCounts { cordoned: 2, uncordoned: 2, evicted: 2, refused: 0, deleted: 2 });

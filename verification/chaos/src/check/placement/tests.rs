@@ -48,7 +48,7 @@ fn broken(cluster: Option<&Value>, after: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_binding_to_an_online_cluster_that_fits_is_right() {
+fn binding_to_a_matching_online_cluster_passes() {
     assert_eq!(broken(Some(&cluster("a", "ONLINE")), &application(Some("c"))), Vec::<String>::new());
 }
 

@@ -179,7 +179,7 @@ fn placement_decided_without_ownership_is_found() {
 }
 
 #[test]
-fn the_guard_s_state_is_not_written_for_nothing() {
+fn unchanged_guard_state_is_not_written() {
     let mut story = Story::good();
     story.put(keys::REMOVAL_GUARD, &json!({"agreed": 1}));
     assert_eq!(story.broken(), Vec::<String>::new());

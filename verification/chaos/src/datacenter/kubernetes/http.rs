@@ -21,7 +21,7 @@ use crate::datacenter::journal::JournalError;
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
         // A change that is not recorded must not be acknowledged.
-        tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
+        tracing::error!(error = &error as &dyn std::error::Error, "cannot write the journal");
         Self::internal_error(error.to_string())
     }
 }

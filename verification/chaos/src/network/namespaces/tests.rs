@@ -66,7 +66,11 @@ async fn cut_off(namespaces: &Namespaces, node: &Node, client: &mut TcpStream, a
     let mut heard = [0; 4];
     assert!(timeout(SILENCE, client.read_exact(&mut heard)).await.is_err(), "{node}: nothing passes a cut");
     let attempt = connected(namespaces, &CLIENT, at, SILENCE).await;
-    assert_eq!(attempt.unwrap_err().kind(), io::ErrorKind::TimedOut, "{node}: nobody is told");
+    assert_eq!(
+        attempt.unwrap_err().kind(),
+        io::ErrorKind::TimedOut,
+        "{node}: a cut drops packets without an answer"
+    );
     let home = SocketAddr::from((namespaces.faultless_address(node).unwrap(), 0));
     let space = &namespaces.sites[node].space;
     let past = space.run_inside(move || TcpListener::bind(home)).await.unwrap().local_addr();

@@ -189,7 +189,7 @@ fn values_of_labels_in_rules_exist() {
         ("madako_planner_blocked_since_timestamp_seconds", PlanBlockedBy::NAMES.to_vec()),
         ("madako_placement_applications", madako_domain::placement::decision::Outcome::NAMES.to_vec()),
     ]);
-    let mut judged = 0;
+    let mut checked = 0;
     for rule in RULES {
         let Some(known) = names.get(rule.metric) else { continue };
         let listed: Vec<&str> = match &rule.values {
@@ -199,10 +199,10 @@ fn values_of_labels_in_rules_exist() {
         };
         for value in listed {
             assert!(known.contains(&value), "{}: {value} is none of {known:?}", rule.rule);
-            judged += 1;
+            checked += 1;
         }
     }
-    assert!(judged > 20, "{judged}");
+    assert!(checked > 20, "{checked}");
 }
 
 #[test]

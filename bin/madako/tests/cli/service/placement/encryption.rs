@@ -38,7 +38,7 @@ impl PlacementFixture {
     }
 
     /// The id of the key that a cluster's kubeconfig is encrypted with.
-    async fn sealed_with(&self, cluster: &str) -> String {
+    async fn encrypted_with(&self, cluster: &str) -> String {
         let stored = self.keys.at_root(&format!("/kubernetes/clusters/testing/{cluster}")).await.unwrap();
         let value: Value = serde_json::from_slice(stored.value()).unwrap();
         let encrypted = &value["spec"]["kubeconfig"];
@@ -68,7 +68,7 @@ async fn secrets_are_encrypted_in_etcd_and_safe_from_instances_without_the_key()
     assert_eq!(read["spec"]["influx"]["token"], "hunter2-token");
     assert_eq!(password(client, "one").await, "hunter2-one");
     assert_eq!(place.in_clear_text().await, [""; 0]);
-    let old = place.sealed_with("one").await;
+    let old = place.encrypted_with("one").await;
 
     // An instance without the key reports that, omits the resource, and can neither change nor replace it.
     let plain = place.config("plain.yml", &place.etcd.settings(), ", controllers: false");
@@ -98,7 +98,7 @@ async fn secrets_are_encrypted_in_etcd_and_safe_from_instances_without_the_key()
     let message = madako(&["--config", &plain, "bootstrap", "--force", &provider]).await.refused(1);
     assert!(message.contains("GlobalMetricsProvider influx exists and cannot be read"), "{message}");
     assert_eq!(written().await, before, "nothing of it was written");
-    assert_eq!(stranger.names().await, ["app"], "what has no secret is read as before");
+    assert_eq!(stranger.names().await, ["app"], "resources without secrets stay readable");
 
     // A new key encrypts, the former one only decrypts; clear text is read, and encrypted at its next write.
     stranger.cluster("clear", "ONLINE").await;
@@ -109,7 +109,7 @@ async fn secrets_are_encrypted_in_etcd_and_safe_from_instances_without_the_key()
     for name in ["one", "clear"] {
         assert_eq!(password(client, name).await, format!("hunter2-{name}"));
         client.becomes(name, "OFFLINE").await;
-        assert_ne!(place.sealed_with(name).await, old);
+        assert_ne!(place.encrypted_with(name).await, old);
     }
     assert_eq!(place.in_clear_text().await, [""; 0]);
     for service in [&service, &keyless, &rotated] {

@@ -46,7 +46,7 @@ async fn successor_binds_once_after_its_predecessor_died_before_the_commit() {
             "one decision, with the binding"
         );
     }
-    assert_eq!(place.until_bound("before").await, (2, "one".to_owned()), "who was bound stayed");
+    assert_eq!(place.until_bound("before").await, (2, "one".to_owned()), "a bound application stayed");
     assert_eq!(client.names().await, ["a", "b", "before", "c", "meanwhile"]);
 }
 

@@ -71,7 +71,7 @@ async fn a_store_that_was_away_is_used_again_and_a_watch_leaves_nothing_out() {
     message.retain(|message| !matches!(message, Said::Event(_, name) if lost && name == "lost"));
     let expected = ["before", "after", "at-last"].map(|name| [event("ADDED", name), event("MODIFIED", name)]);
     let expected: Vec<Said> = expected.into_iter().flatten().collect();
-    assert_eq!(message, expected, "nothing is left out, and nothing told twice");
+    assert_eq!(message, expected, "each event is delivered exactly once");
     assert!(!service.log().contains("panicked"), "{}", service.log());
 }
 
@@ -123,13 +123,13 @@ async fn a_store_that_is_emptied_a_hundred_times_is_served_all_the_time_and_watc
             match watch.next().await {
                 Said::Event(kind, name) if kind == "ADDED" => {
                     let last = name == "last";
-                    assert!(added.insert(name), "what is new is told once");
+                    assert!(added.insert(name), "each new object is delivered once");
                     if last {
                         return;
                     }
                 }
                 Said::Event(kind, name) if kind == "DELETED" => {
-                    assert!(added.contains(&name) && deleted.insert(name), "what is gone was there");
+                    assert!(added.contains(&name) && deleted.insert(name), "a deletion follows its creation");
                 }
                 Said::Event(..) => {}
                 end @ Said::End { .. } => panic!("nothing was wrong with the store: {end:?}"),
@@ -144,7 +144,7 @@ async fn a_store_that_is_emptied_a_hundred_times_is_served_all_the_time_and_watc
     assert!(deleted.len() >= WIPES, "{} were deleted in {WIPES} wipes", deleted.len());
     let there: BTreeSet<String> = client.names().await.into_iter().collect();
     let observed: BTreeSet<String> = added.difference(&deleted).cloned().collect();
-    assert_eq!(observed, there, "whoever followed the watch knows what is there");
+    assert_eq!(observed, there, "the watch delivered every object");
 
     assert!(!service.log().contains("panicked"), "{}", service.log());
     until_decides(&service).await;

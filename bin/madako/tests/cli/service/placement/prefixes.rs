@@ -50,7 +50,7 @@ async fn one_of_two_prefixes_places_until_its_lease_ends_and_an_instance_without
     until_decides(&waiting).await;
     assert_eq!(place.until_bound("second").await, (2, "one".to_owned()));
     assert_eq!(place.keys.at_root(OWNER).await.unwrap().value(), b"/b/");
-    assert_eq!(place.until_bound("first").await, (2, "one".to_owned()), "what was bound stays");
+    assert_eq!(place.until_bound("first").await, (2, "one".to_owned()), "the bound application stays");
 
     // Nothing is scheduled when only instances without controllers are left.
     waiting.terminate().await;
@@ -62,6 +62,6 @@ async fn one_of_two_prefixes_places_until_its_lease_ends_and_an_instance_without
     assert_eq!(
         place.until_bound("third").await,
         (2, "one".to_owned()),
-        "written once before: by who created it"
+        "written once before, by its creation"
     );
 }

@@ -134,7 +134,7 @@ async fn a_rehearsal_reads_everything_once_and_writes_nothing() {
     assert_eq!(grown, ["etcdserverpb.KV/Range"], "whatever else it asks for is not a reading");
     assert_eq!(place.keys.revision().await, revision);
     assert_eq!(written(&place).await, kept);
-    assert!(place.keys.client().await.leases().await.unwrap().leases().is_empty(), "nobody holds a lease");
+    assert!(place.keys.client().await.leases().await.unwrap().leases().is_empty(), "no lease is held");
     // The registry is unchanged.
     assert_eq!((registry.take_journal(), registry.list_machines().len()), (Vec::new(), machines));
 
