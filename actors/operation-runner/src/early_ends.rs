@@ -15,7 +15,7 @@ use crate::backing_off::pause_after;
 use crate::limits::EARLY_END;
 
 /// A component on a node, which its address names.
-pub type ComponentOnNode = (String, Component);
+pub(crate) type ComponentOnNode = (String, Component);
 
 /// The components that the service has started, until each has run for long enough.
 #[derive(Debug, Default)]

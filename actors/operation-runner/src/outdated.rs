@@ -94,7 +94,7 @@ pub(crate) fn find_differences(
         found.push(Outdated::Image { has: status.image.clone(), wanted: image.to_owned() });
     }
     for (has, wanted) in [(&status.builtin, builtin), (&status.extra, extra)] {
-        // Almost all containers of a fleet are as wanted.
+        // The parameters of most containers are as wanted.
         if has.is_same_service(wanted) {
             continue;
         }

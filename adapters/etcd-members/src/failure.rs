@@ -62,7 +62,9 @@ impl From<Error> for Failure {
             Error::GRpcStatus(status) if is_refusal(&status) => {
                 Self::Refused(cut_to_limit(status.message().to_owned()))
             }
-            Error::GRpcStatus(status) => Self::Unavailable(cut_to_limit(message_with_causes(status.message(), &status))),
+            Error::GRpcStatus(status) => {
+                Self::Unavailable(cut_to_limit(message_with_causes(status.message(), &status)))
+            }
             other => Self::Unavailable(cut_to_limit(other.to_string())),
         }
     }

@@ -39,14 +39,21 @@ struct ActionTimes {
 
 impl SshConnection {
     async fn run(&self, what: &str, script: &Script, times: &ActionTimes) -> Result<Answer, NodeError> {
-        let command =
-            RemoteCommand { script, nonce: self.nonces.next(), begin_by: times.begin_by, end_by: times.end_by };
+        let command = RemoteCommand {
+            script,
+            nonce: self.nonces.next(),
+            begin_by: times.begin_by,
+            end_by: times.end_by,
+        };
         let address = self.address.clone();
-        let answer = Box::pin(remote::run_command(&self.session, command)).await.map_err(|error| match error {
-            RemoteError::Broken(why) => NodeError::Unreachable { address, why },
-            RemoteError::Malformed(why) => NodeError::Malformed { address, what: what.to_owned(), why },
-            RemoteError::Late => NodeError::Deadline { address, what: what.to_owned(), limit: times.limit },
-        })?;
+        let answer =
+            Box::pin(remote::run_command(&self.session, command)).await.map_err(|error| match error {
+                RemoteError::Broken(why) => NodeError::Unreachable { address, why },
+                RemoteError::Malformed(why) => NodeError::Malformed { address, what: what.to_owned(), why },
+                RemoteError::Late => {
+                    NodeError::Deadline { address, what: what.to_owned(), limit: times.limit }
+                }
+            })?;
         match answer.code {
             0 => Ok(answer),
             NO_ENGINE => Err(NodeError::Engine { address: self.address.clone(), why: answer.stderr }),

@@ -129,7 +129,10 @@ fn broken_connection(error: russh::Error) -> RemoteError {
 }
 
 /// Runs a command to its end.
-pub(crate) async fn run_command(session: &Arc<Session>, command: RemoteCommand<'_>) -> Result<Answer, RemoteError> {
+pub(crate) async fn run_command(
+    session: &Arc<Session>,
+    command: RemoteCommand<'_>,
+) -> Result<Answer, RemoteError> {
     let line = command_line(&command)?;
     let begin_by = command.begin_by.min(command.end_by);
     let patience_ends = Instant::now() + session.begin;

@@ -29,7 +29,7 @@ use crate::kubernetes::operation::KubernetesOperationName;
 use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::outdated::Wanted;
 use crate::kubernetes::params::builtin_parameters;
-use crate::kubernetes::versions::{distinct_images, known_versions};
+use crate::kubernetes::versions::{all_images, distinct_images, known_versions};
 use crate::limits::{API_SERVER_GRACE, KUBELET_PAUSE, KUBELET_TRIES, PROXIES_FOLLOW};
 use crate::operation::{Operation, OperationName};
 
@@ -118,7 +118,7 @@ impl Executor {
         }
         let versions = {
             let known = self.kubernetes_versions.lock().unwrap_or_else(PoisonError::into_inner);
-            known_versions(&basis.component_images, &known)
+            known_versions(all_images(&basis.component_images), &known)
         };
         let targets = operation.targets.iter().map(String::as_str);
         match check_versions(&versions, component, targets, &version) {

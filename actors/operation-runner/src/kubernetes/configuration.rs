@@ -5,8 +5,8 @@
 //! [`Unknown::Keep`] asks for it.
 
 mod compare;
-mod known;
 mod file_schema;
+mod known;
 
 use madako_domain::cluster::{Node, Taint};
 use madako_json::strict::components::{
@@ -14,9 +14,9 @@ use madako_json::strict::components::{
 };
 use madako_json::strict::{Schema, Tree, yaml};
 
-pub use self::known::KnownComparisons;
 pub use self::file_schema::Unknown;
 use self::file_schema::{FileSchema, get, remove, set};
+pub use self::known::KnownComparisons;
 use super::options::KubernetesOptions;
 use super::paths::{PROXY_KUBECONFIG, SCHEDULER_KUBECONFIG, VOLUME_PLUGINS, pki_path};
 use madako_domain::component::Component;

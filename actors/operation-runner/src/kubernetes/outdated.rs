@@ -6,7 +6,7 @@ use madako_domain::node_status::ContainerStatus;
 
 use super::configuration::{Unknown, compare_file};
 use super::options::KubernetesOptions;
-use super::params::{RUNTIME_ENDPOINT, builtin_parameters};
+use super::params::{RUNTIME_ENDPOINT, are_builtin, builtin_parameters};
 use crate::outdated::{Outdated, find_differences};
 use madako_domain::component::Component;
 
@@ -60,18 +60,28 @@ impl Wanted<'_> {
         status: &ContainerStatus,
         file: FileOnNode<'_>,
     ) -> ComponentComparison {
-        let builtin = builtin_parameters(component, self.cluster, self.options, node);
-        if component == Component::Kubelet {
-            let (has, wanted) =
-                (container_runtime_endpoint(&status.builtin.args), container_runtime_endpoint(&builtin.args));
-            if has != wanted {
-                return ComponentComparison::OtherRuntime { has: has.to_owned(), wanted: wanted.to_owned() };
+        let mut found = Vec::new();
+        if !self.has_wanted_parameters(component, node, status) {
+            let builtin = builtin_parameters(component, self.cluster, self.options, node);
+            if component == Component::Kubelet {
+                let has = container_runtime_endpoint(&status.builtin.args);
+                let wanted = container_runtime_endpoint(&builtin.args);
+                if has != wanted {
+                    let [has, wanted] = [has, wanted].map(str::to_owned);
+                    return ComponentComparison::OtherRuntime { has, wanted };
+                }
             }
+            found = find_differences(status, self.image, [&builtin, self.options.extra(component)], |_| true);
         }
-        let mut found =
-            find_differences(status, self.image, [&builtin, self.options.extra(component)], |_| true);
         self.add_file_differences(component, node, file, &mut found);
         if found.is_empty() { ComponentComparison::Current } else { ComponentComparison::Outdated(found) }
+    }
+
+    /// True for almost all containers of a fleet.
+    fn has_wanted_parameters(&self, component: Component, node: &Node, status: &ContainerStatus) -> bool {
+        status.image == self.image
+            && status.extra.is_same_service(self.options.extra(component))
+            && are_builtin(&status.builtin, component, self.cluster, self.options, node)
     }
 
     fn add_file_differences(

@@ -1,5 +1,8 @@
 //! The built-in parameters of each component of Kubernetes: arguments in order, and mounts.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::containers::{Mount, ServiceParams};
 
@@ -14,6 +17,10 @@ use madako_domain::component::Component;
 /// The option of the kubelet with the socket of the container runtime.
 pub(super) const RUNTIME_ENDPOINT: &str = "--container-runtime-endpoint=";
 
+/// The mounts of each component, which are the same on all nodes.
+static MOUNTS: LazyLock<BTreeMap<Component, Vec<Mount>>> =
+    LazyLock::new(|| Component::ALL.into_iter().map(|it| (it, component_mounts(it))).collect());
+
 /// The built-in parameters of a component on a node.
 #[must_use]
 pub fn builtin_parameters(
@@ -22,17 +29,47 @@ pub fn builtin_parameters(
     options: &KubernetesOptions,
     node: &Node,
 ) -> ServiceParams {
-    let args = match component {
+    let args = component_arguments(component, cluster, options, node);
+    ServiceParams {
+        args: std::iter::once(component.name().to_owned()).chain(args).collect(),
+        binds: MOUNTS[&component].clone(),
+        ..ServiceParams::default()
+    }
+}
+
+/// True if the parameters are the built-in ones. A decision compares thousands of containers, so that this makes no copy of the
+/// mounts.
+pub(super) fn are_builtin(
+    params: &ServiceParams,
+    component: Component,
+    cluster: &Cluster,
+    options: &KubernetesOptions,
+    node: &Node,
+) -> bool {
+    let is_same = |(one, other): (&Mount, &Mount)| {
+        (&one.source, &one.destination, one.read_only) == (&other.source, &other.destination, other.read_only)
+    };
+    let mounts = &MOUNTS[&component];
+    let Some((program, args)) = params.args.split_first() else { return false };
+    params.env.is_empty()
+        && params.binds.len() == mounts.len()
+        && params.binds.iter().zip(mounts).all(is_same)
+        && program == component.name()
+        && args == component_arguments(component, cluster, options, node)
+}
+
+fn component_arguments(
+    component: Component,
+    cluster: &Cluster,
+    options: &KubernetesOptions,
+    node: &Node,
+) -> Vec<String> {
+    match component {
         Component::ApiServer => api_server(cluster, options, node),
         Component::ControllerManager => controller_manager(cluster),
         Component::Scheduler => scheduler_arguments(),
         Component::Kubelet => kubelet_arguments(options, node),
         Component::Proxy => vec![format!("--config={PROXY_CONFIG}")],
-    };
-    ServiceParams {
-        args: std::iter::once(component.name().to_owned()).chain(args).collect(),
-        binds: component_mounts(component),
-        ..ServiceParams::default()
     }
 }
 

@@ -337,7 +337,12 @@ impl Planner<'_> {
             };
             components.insert(
                 component,
-                ComponentStatus { container: Cow::Owned(container), health: Some(Ok(())), leads, ..ComponentStatus::default() },
+                ComponentStatus {
+                    container: Cow::Owned(container),
+                    health: Some(Ok(())),
+                    leads,
+                    ..ComponentStatus::default()
+                },
             );
             if let Some(version) = &model.wanted_version {
                 model.versions.insert(component, &node.address, version.clone());

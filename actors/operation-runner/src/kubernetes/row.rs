@@ -21,7 +21,7 @@ use super::operation::{KubernetesOperationName as Name, commands};
 use super::options::KubernetesOptions;
 use super::outdated::Wanted;
 use super::status::{ComponentStatus, KubernetesNode, KubernetesStatus};
-use super::versions::{known_versions, present_images};
+use super::versions::{images_of_components, known_versions};
 use crate::command::Command;
 use crate::decide::Row;
 use crate::held::{Held, Reason};
@@ -172,11 +172,13 @@ pub(crate) fn status<'a>(input: &Input<'a>) -> KubernetesStatus<'a> {
         }
         Some((node.address.clone(), on_node))
     });
-    let images = present_images(input.cluster, &input.status.nodes);
     KubernetesStatus {
         nodes: nodes.collect(),
         registered: answers.registered.clone(),
-        versions: known_versions(&images, &answers.image_versions),
+        versions: known_versions(
+            images_of_components(input.cluster, &input.status.nodes),
+            &answers.image_versions,
+        ),
         wanted_version: answers.image_versions.get(&input.settings.images.kubernetes).cloned(),
     }
 }

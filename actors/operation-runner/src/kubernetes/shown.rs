@@ -165,7 +165,10 @@ mod tests {
             proxy("{}", |node| of(node).container.to_mut().image = "a:1".to_owned()),
             Some((State::Outdated, 1))
         );
-        assert_eq!(proxy("{}", |node| of(node).container.to_mut().running = false), Some((State::Stopped, 0)));
+        assert_eq!(
+            proxy("{}", |node| of(node).container.to_mut().running = false),
+            Some((State::Stopped, 0))
+        );
         assert_eq!(proxy("{}", |node| of(node).container.to_mut().foreign = true), Some((State::Foreign, 0)));
         assert_eq!(proxy("{}", |node| node.components.clear()), Some((State::Stopped, 0)));
         assert_eq!(proxy("{}", |node| node.reachable = false), Some((State::Unreachable, 0)));

@@ -31,16 +31,35 @@ pub fn nodes_by_component(cluster: &Cluster) -> BTreeMap<Component, Vec<String>>
 #[must_use]
 pub fn present_images(cluster: &Cluster, nodes: &BTreeMap<String, NodeStatus>) -> PresentImages {
     let mut images = PresentImages::new();
-    for node in &cluster.nodes {
-        let Some(status) = nodes.get(&node.address).filter(|status| status.reachable) else { continue };
-        for component in Component::ALL.into_iter().filter(|it| is_component_of(*it, node)) {
-            let own = status.own_container(component);
-            if let Some(own) = own.filter(|own| own.running || component == Component::ApiServer) {
-                images.entry(component).or_default().insert(node.address.clone(), own.image.clone());
-            }
-        }
+    for (component, address, image) in images_of_components(cluster, nodes) {
+        images.entry(component).or_default().insert(address.to_owned(), image.to_owned());
     }
     images
+}
+
+/// The same images without copies: component, address and image.
+pub fn images_of_components<'a>(
+    cluster: &'a Cluster,
+    nodes: &'a BTreeMap<String, NodeStatus>,
+) -> impl Iterator<Item = (Component, &'a str, &'a str)> {
+    let reachable = cluster.nodes.iter().filter_map(|node| {
+        nodes.get(&node.address).filter(|status| status.reachable).map(|status| (node, status))
+    });
+    reachable.flat_map(|(node, status)| {
+        let components = Component::ALL.into_iter().filter(|it| is_component_of(*it, node));
+        components.filter_map(move |component| {
+            let own = status.own_container(component);
+            let own = own.filter(|own| own.running || component == Component::ApiServer)?;
+            Some((component, node.address.as_str(), own.image.as_str()))
+        })
+    })
+}
+
+/// All images: component, address and image.
+pub fn all_images(images: &PresentImages) -> impl Iterator<Item = (Component, &str, &str)> {
+    images.iter().flat_map(|(component, nodes)| {
+        nodes.iter().map(move |(address, image)| (*component, address.as_str(), image.as_str()))
+    })
 }
 
 /// Each image once, with the address of a node that has it, and whether an API server has it.
@@ -57,15 +76,16 @@ pub fn distinct_images(images: &PresentImages) -> BTreeMap<&str, (&str, bool)> {
     distinct
 }
 
-/// The versions that are known.
+/// The versions of these images, as far as they are known.
 #[must_use]
-pub fn known_versions(images: &PresentImages, known: &BTreeMap<String, KubernetesVersion>) -> Versions {
+pub fn known_versions<'a>(
+    images: impl Iterator<Item = (Component, &'a str, &'a str)>,
+    known: &BTreeMap<String, KubernetesVersion>,
+) -> Versions {
     let mut versions = Versions::default();
-    for (component, nodes) in images {
-        for (address, image) in nodes {
-            if let Some(version) = known.get(image) {
-                versions.insert(*component, address, version.clone());
-            }
+    for (component, address, image) in images {
+        if let Some(version) = known.get(image) {
+            versions.insert(component, address, version.clone());
         }
     }
     versions
@@ -111,7 +131,7 @@ mod tests {
         let images = present_images(&cluster, &nodes);
         assert_eq!(distinct_images(&images), BTreeMap::from([("k:1", ("a", true)), ("k:2", ("a", false))]));
         let known = BTreeMap::from([("k:2".to_owned(), "1.2".parse().unwrap())]);
-        let versions = known_versions(&images, &known);
+        let versions = known_versions(images_of_components(&cluster, &nodes), &known);
         assert_eq!(versions.version_on(Component::Kubelet, "a").unwrap().to_string(), "1.2");
         assert_eq!(versions.version_on(Component::ApiServer, "a"), None);
     }

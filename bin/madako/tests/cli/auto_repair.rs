@@ -163,7 +163,7 @@ async fn unreadable_input_is_reported_with_its_place() {
         assert!(message.contains(&format!("{}.json", &option[2..])), "{message}");
     }
     let twice = ["auto-repair", "plan", "--machines", "-", "--nodes", "-"];
-    assert!(madako(&twice).await.refused(2).contains("only one file"));
+    assert!(madako(&twice).await.refused(2).contains("only one of"));
     assert_eq!(madako(&["auto-repair", "plan"]).await.code, 2);
 }
 

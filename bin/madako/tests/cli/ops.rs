@@ -118,7 +118,7 @@ async fn wrong_files_are_refused_with_the_field_and_the_expected_value() {
             madako(&["ops", "plan", "--cluster", "/gone.yml", "--status", "-"]).await.refused(2),
             "/gone.yml cannot be read",
         ),
-        (madako(&["ops", "plan", "--cluster", "-", "--status", "-"]).await.refused(2), "only one file"),
+        (madako(&["ops", "plan", "--cluster", "-", "--status", "-"]).await.refused(2), "only one of"),
         (plan(&status().to_string(), &["--max-concurrent-updates", "0"]).await.refused(2), "from 1 to"),
         (madako(&["ops", "plan", "--cluster", "c.yml"]).await.refused(2), "--status"),
     ] {

@@ -274,7 +274,7 @@ async fn bad_input_exits_with_2_and_names_the_file() {
         assert_eq!(case.run("what-if", &args).await.code, 2);
     }
     let message = case.run("plan", &["--current", "-", "--machines", "-"]).await.refused(2);
-    assert!(message.contains("only one file"), "{message}");
+    assert!(message.contains("only one of"), "{message}");
     let piped = std::fs::read(&current).unwrap();
     let args =
         ["plan", "--template", &case.template, "--machines", &case.machines, "--current", "-", "-o", "json"];

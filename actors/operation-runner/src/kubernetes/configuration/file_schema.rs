@@ -170,10 +170,12 @@ impl FileSchema {
 
     fn value_without_defaults(self, value: Tree, kind: &'static Kind, name: &str) -> Tree {
         match (kind, value) {
-            (Kind::Object(schema), value @ Tree::Object(_)) => self.object_without_defaults(value, schema, name),
-            (Kind::List(Kind::Object(schema)), Tree::List(items)) => {
-                Tree::List(items.into_iter().map(|item| self.object_without_defaults(item, schema, name)).collect())
+            (Kind::Object(schema), value @ Tree::Object(_)) => {
+                self.object_without_defaults(value, schema, name)
             }
+            (Kind::List(Kind::Object(schema)), Tree::List(items)) => Tree::List(
+                items.into_iter().map(|item| self.object_without_defaults(item, schema, name)).collect(),
+            ),
             (_, value) => value,
         }
     }

@@ -1,5 +1,6 @@
 mod rotation;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use madako_domain::cluster::Cluster;

@@ -284,7 +284,10 @@ fn describe_rollout(rollout: &Rollout) -> String {
         parts.push(format!("failed after their restart: {}", join_addresses(&failed)));
     }
     if !servers.is_empty() {
-        parts.push(format!("API servers that did not become healthy after a start: {}", join_addresses(&servers)));
+        parts.push(format!(
+            "API servers that did not become healthy after a start: {}",
+            join_addresses(&servers)
+        ));
     }
     if !rollout.watched.is_empty() {
         let watched: Vec<&String> = rollout.watched.keys().collect();

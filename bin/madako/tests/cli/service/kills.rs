@@ -152,8 +152,7 @@ async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
             (writes.lock().unwrap().acknowledged.len() as u64 >= enough).then_some(())
         })
         .await;
-        service.kill().await;
-        let log = service.log();
+        let log = service.kill().await;
         assert!(!log.contains("panicked"), "kill {kill}: {log}");
         while let Some(ended) = clients.join_next().await {
             ended.expect("no client met anything wrong");

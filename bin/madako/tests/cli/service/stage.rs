@@ -103,9 +103,10 @@ impl Serve {
         signal(&self.child, which);
     }
 
-    /// Sends SIGKILL and waits, as after a crash.
-    pub(crate) async fn kill(mut self) {
+    /// Sends SIGKILL and waits, as after a crash. Returns the whole log.
+    pub(crate) async fn kill(mut self) -> String {
         self.child.kill().await.unwrap();
+        self.log()
     }
 
     /// Sends SIGTERM and waits.
