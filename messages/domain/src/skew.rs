@@ -205,7 +205,7 @@ impl fmt::Display for Skew {
 
 /// Judges the start of a component on a node at a version. Versions that are not known forbid nothing.
 #[must_use]
-pub fn judge_start(
+pub fn check_start(
     versions: &Versions,
     component: Component,
     node: &str,
@@ -256,14 +256,14 @@ pub fn check_versions<'a>(
     nodes: impl IntoIterator<Item = &'a str>,
     version: &KubernetesVersion,
 ) -> Option<Violation> {
-    let skew = nodes.into_iter().find_map(|node| judge_start(versions, component, node, version))?;
+    let skew = nodes.into_iter().find_map(|node| check_start(versions, component, node, version))?;
     Some(Violation { invariant: Id::I14, what: skew.to_string() })
 }
 
 /// The rules that an upgrade of all components would break: of the API servers first, then of the others beside the
 /// upgraded API servers. `nodes` are the nodes with each component.
 #[must_use]
-pub fn judge_upgrade(
+pub fn check_upgrade(
     versions: &Versions,
     nodes: &BTreeMap<Component, Vec<String>>,
     version: &KubernetesVersion,
@@ -272,8 +272,8 @@ pub fn judge_upgrade(
     let mut found = Vec::new();
     for component in Component::ALL {
         let nodes = nodes.get(&component).into_iter().flatten();
-        let judged = nodes.clone().filter_map(|node| judge_start(&versions, component, node, version));
-        found.extend(judged);
+        let skews = nodes.clone().filter_map(|node| check_start(&versions, component, node, version));
+        found.extend(skews);
         for node in nodes {
             versions.insert(component, node, version.clone());
         }
@@ -304,7 +304,7 @@ mod tests {
     }
 
     fn rule(versions: &Versions, component: Component, node: &str, to: &str) -> Option<SkewRule> {
-        judge_start(versions, component, node, &version(to)).map(|skew| skew.rule)
+        check_start(versions, component, node, &version(to)).map(|skew| skew.rule)
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn kubelets_are_at_most_three_minor_versions_older() {
         let old = versions(["1.33.0", "1.33.0", "1.33.0"], ["1.33.0", "1.30.0"]);
-        let skew = judge_start(&old, Component::ApiServer, "a", &version("1.34.0")).unwrap();
+        let skew = check_start(&old, Component::ApiServer, "a", &version("1.34.0")).unwrap();
         assert_eq!((skew.rule, skew.other.node.as_str()), (SkewRule::NodeTooOld, "w"));
         assert!(skew.to_string().starts_with(
             "node-too-old (kube-apiserver 1.34.0 on a, while the kubelet on w has 1.30.0): kubelets and proxies"
@@ -358,7 +358,7 @@ mod tests {
     fn nothing_is_newer_than_the_oldest_api_server() {
         let mixed = versions(["1.31.0", "1.30.5", "1.31.0"], ["1.30.5", "1.31.0"]);
         for component in Component::ALL.into_iter().filter(|it| *it != Component::ApiServer) {
-            let skew = judge_start(&mixed, component, "a", &version("1.31.0")).unwrap();
+            let skew = check_start(&mixed, component, "a", &version("1.31.0")).unwrap();
             assert_eq!((skew.rule, skew.other.node.as_str()), (SkewRule::NewerThanApiServer, "b"));
             assert_eq!(rule(&mixed, component, "a", "1.30.9"), None);
         }
@@ -382,7 +382,7 @@ mod tests {
             (Component::Kubelet, ["a", "w"].map(str::to_owned).to_vec()),
         ]);
         let rules = |versions: &Versions, to: &str| -> Vec<SkewRule> {
-            judge_upgrade(versions, &nodes, &version(to)).into_iter().map(|skew| skew.rule).collect()
+            check_upgrade(versions, &nodes, &version(to)).into_iter().map(|skew| skew.rule).collect()
         };
         let all = versions(["1.30.5", "1.30.5", "1.30.5"], ["1.30.5", "1.30.5"]);
         assert_eq!(rules(&all, "1.31.0"), []);
@@ -419,7 +419,7 @@ mod tests {
             prop_assert!(is_allowed(&before));
             let component = if is_server { Component::ApiServer } else { Component::Kubelet };
             let to = version(&text(to));
-            if judge_start(&before, component, "a", &to).is_none() {
+            if check_start(&before, component, "a", &to).is_none() {
                 let mut after = before.clone();
                 after.insert(component, "a", to);
                 prop_assert!(is_allowed(&after), "{before:?} {after:?}");

@@ -13,7 +13,7 @@ use ractor::ActorRef;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::kubernetes::load::{ListAnswer, Load, judge_load};
+use crate::kubernetes::load::{ListAnswer, Load, evaluate_load};
 use crate::limits::{LOAD_HISTORY, LOAD_INTERVAL, LOAD_PRESENT};
 
 /// The answers by address. A new actor has no history.
@@ -43,7 +43,7 @@ impl ApiLoad {
     pub(super) fn reason(&self, now: Instant) -> Option<String> {
         self.0.iter().find_map(|(address, answers)| {
             let ages: Vec<_> = answers.iter().map(|(at, answer)| (now - *at, *answer)).collect();
-            let what = match judge_load(&ages)? {
+            let what = match evaluate_load(&ages)? {
                 Load::TooMany => "answers with status 429 (too many requests)".to_owned(),
                 Load::Slow { present, usual } => format!(
                     "takes {} ms for a list of namespaces, and took {} ms before",

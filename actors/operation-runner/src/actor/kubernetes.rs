@@ -86,14 +86,14 @@ impl Executor {
         basis: &Basis,
     ) -> Result<(), Failure> {
         match command {
-            Command::RunContainer { .. } => self.judge_versions(operation, basis).await,
+            Command::RunContainer { .. } => self.check_versions_of_starts(operation, basis).await,
             _ => Ok(()),
         }
     }
 
     /// I14 of the starts of an operation, whose targets have the wanted image. Asks for the versions of images that are not
     /// known yet, unless all components have one image.
-    async fn judge_versions(&self, operation: &Operation, basis: &Basis) -> Result<(), Failure> {
+    async fn check_versions_of_starts(&self, operation: &Operation, basis: &Basis) -> Result<(), Failure> {
         let Some(component) = operation.started_component() else { return Ok(()) };
         let wanted = self.images.kubernetes.as_str();
         let images = distinct_images(&basis.component_images);
@@ -190,7 +190,7 @@ impl Executor {
             Command::ImagePull { image } => {
                 self.run_on_all_targets(targets, |_| NodeAction::PullImage { image: image.clone() }).await?;
                 // A forbidden version is refused before anything stops.
-                self.judge_versions(operation, basis).await
+                self.check_versions_of_starts(operation, basis).await
             }
             Command::EmptyDir { directory } => {
                 self.run_on_all_targets(targets, |_| NodeAction::EmptyDirectory {

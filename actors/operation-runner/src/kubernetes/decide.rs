@@ -25,7 +25,7 @@ use madako_domain::cluster::Node;
 use madako_domain::reboot::RebootQueueEntry;
 use madako_domain::repair::queue::Items;
 use madako_domain::rollout::Rollout;
-use madako_domain::skew::{Skew, SkewRule, judge_start};
+use madako_domain::skew::{Skew, SkewRule, check_start};
 use time::{Duration, OffsetDateTime};
 
 use super::held::{KubernetesHeld, KubernetesReason as Reason};
@@ -193,7 +193,7 @@ impl<'a> Pass<'a> {
     fn version_skew(&self, component: Component, node: &Node) -> Option<Skew> {
         let status = self.input.status;
         let wanted = status.wanted_version.as_ref().filter(|_| !is_planted(Canary::KubeletFirst))?;
-        judge_start(&status.versions, component, &node.address, wanted)
+        check_start(&status.versions, component, &node.address, wanted)
     }
 
     fn start(&mut self, name: Name, nodes: &[&Node]) {

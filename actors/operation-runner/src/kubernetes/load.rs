@@ -25,7 +25,7 @@ pub(crate) enum Load {
 
 /// Judges the answers of an API server by their ages: those of the last minute against those of the hour before it. Without
 /// such a history, the minute before is enough; without that, nothing is judged.
-pub(crate) fn judge_load(answers: &[(Duration, ListAnswer)]) -> Option<Load> {
+pub(crate) fn evaluate_load(answers: &[(Duration, ListAnswer)]) -> Option<Load> {
     let (mut present, mut usual) = (Vec::new(), Vec::new());
     for (age, answer) in answers {
         match answer {
@@ -59,7 +59,7 @@ mod tests {
         let answer = |(number, took): (u32, &u64)| {
             (Duration::from_secs(10) * number, ListAnswer::Took(milliseconds(*took)))
         };
-        judge_load(&(0..).zip(took).map(answer).collect::<Vec<_>>())
+        evaluate_load(&(0..).zip(took).map(answer).collect::<Vec<_>>())
     }
 
     #[test]
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn an_answer_of_the_last_minute_that_asks_for_fewer_requests_is_load() {
-        let judge = |age: u64| judge_load(&[(Duration::from_secs(age), ListAnswer::TooMany)]);
-        assert_eq!(judge(60), Some(Load::TooMany));
-        assert_eq!(judge(61), None);
+        let load = |age: u64| evaluate_load(&[(Duration::from_secs(age), ListAnswer::TooMany)]);
+        assert_eq!(load(60), Some(Load::TooMany));
+        assert_eq!(load(61), None);
     }
 }

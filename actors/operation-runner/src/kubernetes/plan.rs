@@ -15,7 +15,7 @@ use madako_domain::reboot::RebootQueueEntry;
 use madako_domain::record::{Record, RecordStatus};
 use madako_domain::repair::queue::Items;
 use madako_domain::rollout::{Rollout, WatchEnd};
-use madako_domain::skew::{KubernetesVersion, Skew, judge_upgrade};
+use madako_domain::skew::{KubernetesVersion, Skew, check_upgrade};
 use serde::Serialize;
 
 use super::decide::{Due, KubernetesInput, decide};
@@ -144,7 +144,7 @@ pub fn plan(input: &Input<'_>, options: &KubernetesOptions, durations: &Duration
     let version = status.wanted_version.clone();
     let refused = version
         .as_ref()
-        .map(|version| judge_upgrade(&status.versions, &nodes_by_component(input.cluster), version));
+        .map(|version| check_upgrade(&status.versions, &nodes_by_component(input.cluster), version));
     let refused = refused.unwrap_or_default();
     let mut planner = Planner { input, wanted, durations, status, steps: Vec::new(), seconds: 0 };
     let components = planner.changed_components(options);

@@ -229,7 +229,7 @@ fn changes(components: &[PlannedComponent]) -> List {
 
 #[cfg(test)]
 mod tests {
-    use madako_domain::skew::{Versions, judge_upgrade};
+    use madako_domain::skew::{Versions, check_upgrade};
 
     use super::*;
 
@@ -273,7 +273,7 @@ mod tests {
             versions.insert(Component::ApiServer, node, "1.30.5".parse().unwrap());
         }
         let nodes = BTreeMap::from([(Component::ApiServer, vec!["a".to_owned(), "b".to_owned()])]);
-        let refused = judge_upgrade(&versions, &nodes, &"1.32.0".parse().unwrap());
+        let refused = check_upgrade(&versions, &nodes, &"1.32.0".parse().unwrap());
         let text = describe_refusal(&refused);
         assert!(text.contains("minor-skipped (kube-apiserver 1.32.0 on a"), "{text}");
         assert!(text.ends_with("; the same for 1 other components"), "{text}");
