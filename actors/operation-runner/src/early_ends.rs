@@ -1,12 +1,13 @@
 //! Components of Kubernetes that end soon after each of their starts, such as a scheduler with an argument that it does not know.
 //!
 //! # Guarantees
-//! - The next start of such a component on its node waits: 30 s after the first end, twice as long after each further one, at most
-//!   10 min. Meanwhile nothing else on the node waits.
+//! - The next start of such a component on its node waits: 30 s after the second end in a row, twice as long after each further one,
+//!   at most 10 min. Meanwhile nothing else on the node waits. After the first end it starts at once, as after a kill by an operator.
 //! - A component that has run for [`EARLY_END`] starts at once after its next end.
 //! - Another cluster configuration or image of Kubernetes ends all pauses: it may have corrected the component.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use madako_domain::component::Component;
 use madako_protocol::permit::Moment;
@@ -53,7 +54,8 @@ impl EarlyEnds {
                 None => true,
                 Some(true) => is_early,
                 Some(false) if is_early => {
-                    start.until = Some(now + pause_after(start.ends));
+                    let pause = start.ends.checked_sub(1).map_or(Duration::ZERO, pause_after);
+                    start.until = Some(now + pause);
                     start.ends += 1;
                     true
                 }
@@ -82,8 +84,6 @@ impl EarlyEnds {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const NODE: &str = "10.0.0.1";
@@ -104,7 +104,7 @@ mod tests {
             let (_, until) = ends.remaining_pauses(now).next().unwrap();
             pauses.push((until - now).as_secs() - 1);
         }
-        assert_eq!(pauses, [30, 60, 120, 240, 480, 600, 600]);
+        assert_eq!(pauses, [0, 30, 60, 120, 240, 480, 600]);
         let now = at(60_001);
         assert_eq!(ends.pausing(now), BTreeSet::from([(NODE.to_owned(), Component::Scheduler)]));
         ends.note_wanted(7, "k:1");

@@ -359,7 +359,7 @@ fn a_component_that_ends_after_each_start_starts_ever_less_often_and_holds_no_ot
         let records = site.records.lock().unwrap();
         let starts = records[known..].iter().filter(|it| it.record.operation == "kube-scheduler-bootstrap");
         let starts: BTreeSet<i64> = starts.map(|it| it.record.id).collect();
-        assert!((4..=6).contains(&starts.len()), "pauses of 30, 60, 120 and 240 s: {starts:?}");
+        assert!((5..=7).contains(&starts.len()), "pauses of 0, 30, 60, 120 and 240 s: {starts:?}");
         for number in CONTROL_PLANE.into_iter().chain(WORKERS) {
             let node = site.nodes.view_node(&address(number)).unwrap();
             assert_eq!(node.containers[Component::Kubelet.name()].extra.args, ["--v=2"], "node {number}");
