@@ -1,7 +1,8 @@
-//! Kills an actor again and again, for scripted alert scenarios.
+//! Faults for scripted alert scenarios: actors that are killed again and again, and faults of simulated systems.
 
 use std::time::Duration;
 
+use madako_datacenter_sim::{Fault, FaultSwitch};
 use madako_supervisor::instance::{LEADER, REIGN};
 use madako_supervisor::nodes::NODES;
 use madako_supervisor::tree::SupervisorRef;
@@ -33,4 +34,18 @@ pub async fn fail(root: &SupervisorRef, name: &str, pause: Duration, until: Inst
 
 async fn supervisor(parent: &SupervisorRef, name: &str) -> Option<SupervisorRef> {
     parent.find_child(name).await.ok().flatten().and_then(SupervisorRef::from_cell)
+}
+
+/// Sets the named fault; `well` clears all faults.
+pub fn set_fault(switch: &FaultSwitch, how: &[&str]) {
+    let fault = match how {
+        ["well"] => return switch.clear_all(),
+        ["refuses"] => Fault::RefuseConnections,
+        ["hangs"] => Fault::Hang,
+        ["shrinks", percent] => Fault::ShrinkList(percent.parse().unwrap()),
+        ["duplicates", machines] => Fault::DuplicateAddresses(machines.parse().unwrap()),
+        ["forgets", "addresses", machines] => Fault::WithoutAddress(machines.parse().unwrap()),
+        _ => panic!("no such fault: {how:?}"),
+    };
+    switch.set(fault);
 }

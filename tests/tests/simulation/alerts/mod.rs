@@ -13,6 +13,7 @@ mod gathered;
 mod hanging;
 mod names;
 mod nodes;
+mod nonsense;
 mod objects;
 mod panels;
 mod promtool;

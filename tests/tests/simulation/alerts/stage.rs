@@ -7,15 +7,12 @@ use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType, Client, GetOptions};
 use madako_datacenter_sim::host::{CommandBehaviour, SimulatedHost};
-use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, FaultSwitch, Rates, SimulatedRegistry};
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, FaultSwitch, Rates, SimulatedRegistry};
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
 use madako_domain::machine::MachineState;
-use madako_domain::plan::Plan;
 use madako_domain::repair::RepairQueueEntry;
-use madako_protocol::actors::{ClusterMutation, Evidence, LeaderMessage, Mutation};
 use madako_protocol::feed::Task;
-use madako_protocol::mailbox::{Addressed as _, Envelope};
 use madako_protocol::ports::Clock;
 use madako_simulation::api::{Answer, Request, send_request};
 use madako_simulation::checker::Checker;
@@ -31,11 +28,8 @@ use madako_simulation::repair::RepairJudge;
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{CommandHosts, PREFIX, RunningInstance, World};
 use madako_store::{EtcdStore, StoreConfig};
-use madako_supervisor::instance::LEADER;
-use madako_supervisor::measured::Measured;
 use madako_supervisor::store_failure::StoreFailures;
-use madako_supervisor::tree::{ChildSpec, SupervisorRef};
-use ractor::ActorRef;
+use madako_supervisor::tree::SupervisorRef;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use serde_json::{Value, json};
@@ -43,10 +37,11 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::clients::{reads, rewrites, watches};
-use super::failing::fail;
+use super::failing::{fail, set_fault};
 use super::gathered::{EVERY, Gathered, Process};
-use super::hanging::{Hanging, Hangs};
+use super::hanging::hang;
 use super::nodes::{Nodes, forget_bootstrap};
+use super::nonsense::propose_nonsense;
 use super::objects::{application, cluster_of, named};
 use super::script::{Scenario, Step, time};
 use super::slow::{Slow, SlowPasses};
@@ -283,8 +278,8 @@ impl AlertTest {
         let words: Vec<&str> = step.words.iter().map(String::as_str).collect();
         match words[..] {
             ["end"] => {}
-            ["registry", ref how @ ..] => set(self.world.registry.faults(), how),
-            ["kubernetes", ref how @ ..] => set(&self.kubernetes, how),
+            ["registry", ref how @ ..] => set_fault(self.world.registry.faults(), how),
+            ["kubernetes", ref how @ ..] => set_fault(&self.kubernetes, how),
             ["providers", "well"] => self.world.prometheus.end_fault(),
             ["providers", "refuse"] => self.world.prometheus.break_all(PrometheusFault::Refuses),
             ["metric", name, value] => self.world.prometheus.set(name, value.parse().unwrap()),
@@ -425,8 +420,11 @@ impl AlertTest {
                 self.start().await;
             }
             ["forget-bootstrap"] => forget_bootstrap(self.client().await).await,
-            ["nonsense"] => self.propose_nonsense().await,
-            ["hang", until] => self.hang(began + time(until)).await,
+            ["nonsense"] => {
+                let cluster = serde_json::from_value(self.read(keys::CLUSTER).await).unwrap();
+                propose_nonsense(&self.running.as_ref().unwrap().instance, cluster).await;
+            }
+            ["hang", until] => hang(self.root(), &self.world.clock, began + time(until)).await,
             _ => panic!("unknown words: {words:?}"),
         }
     }
@@ -564,65 +562,6 @@ impl AlertTest {
             how => nodes.act(&address, how),
         }
     }
-
-    /// Proposes to the leader a cluster of machines without an observation. No part of the service does so.
-    async fn propose_nonsense(&self) {
-        let running = self.running.as_ref().unwrap();
-        let epoch = running.instance.view().reign.borrow().as_ref().unwrap().number;
-        let cell = running.instance.root().find_child(LEADER).await.unwrap().unwrap();
-        let cluster = serde_json::from_value(self.read(keys::CLUSTER).await).unwrap();
-        let plan = Plan {
-            action: None,
-            changes: Vec::new(),
-            cluster: Some(cluster),
-            reasons: Vec::new(),
-            workers_by_role: std::collections::BTreeMap::new(),
-            unused_machines: 0,
-            duplicates: Vec::new(),
-        };
-        let evidence = Evidence {
-            before: None,
-            constraints: Arc::default(),
-            observed: Arc::default(),
-            template_changed: true,
-        };
-        let planned =
-            ClusterMutation { plan: Arc::new(plan), template_revision: 1, basis: Vec::new(), evidence };
-        let mutation = Mutation::Cluster(planned);
-        let (reply, answer) = ractor::concurrency::oneshot();
-        let message = LeaderMessage::Commit { epoch, mutation, reply: reply.into() };
-        ActorRef::<Envelope<LeaderMessage>>::from(cell).cast(message.into()).unwrap();
-        assert!(answer.await.unwrap().is_err(), "the gate takes nonsense");
-    }
-
-    /// Adds an actor, with the usual measurements, that handles one message until `until` while others wait.
-    async fn hang(&self, until: Instant) {
-        let clock = Arc::clone(&self.world.clock);
-        let root = self.running.as_ref().unwrap().instance.root();
-        let spec = ChildSpec::for_actor("alerts", Hangs::ACTOR, move || {
-            (Measured::new(Hanging, Hangs::ACTOR, &clock), ())
-        });
-        root.add_child(spec).await.unwrap();
-        let cell = root.find_child(Hangs::ACTOR).await.unwrap().unwrap();
-        let actor = ActorRef::<Envelope<Hangs>>::from(cell);
-        for _ in 0..150 {
-            actor.cast(Hangs(until).into()).unwrap();
-        }
-    }
-}
-
-/// Sets the named fault; `well` clears all faults.
-fn set(switch: &FaultSwitch, how: &[&str]) {
-    let fault = match how {
-        ["well"] => return switch.clear_all(),
-        ["refuses"] => Fault::RefuseConnections,
-        ["hangs"] => Fault::Hang,
-        ["shrinks", percent] => Fault::ShrinkList(percent.parse().unwrap()),
-        ["duplicates", machines] => Fault::DuplicateAddresses(machines.parse().unwrap()),
-        ["forgets", "addresses", machines] => Fault::WithoutAddress(machines.parse().unwrap()),
-        _ => panic!("no such fault: {how:?}"),
-    };
-    switch.set(fault);
 }
 
 /// Adds the prefix to a key, unless the key begins with a slash.
