@@ -44,11 +44,15 @@ fn error_from_status(what: &str, status: &Status) -> KubernetesError {
     }
 }
 
+/// Words of an API server's message about a webhook that failed. It fails at each other server as well, after its time limit.
+const FAILED_WEBHOOK: &str = "failed calling webhook";
+
 /// True if another API server may answer better: this one does not answer, has too much to do, or does not reach etcd.
 pub(crate) fn is_of_server(error: &KubernetesError) -> bool {
     match error {
         KubernetesError::Unavailable { .. } | KubernetesError::Malformed { .. } => true,
-        KubernetesError::Refused { status, .. } => matches!(status, 429 | 500 | 503 | 504),
+        KubernetesError::Refused { status: 500, why, .. } => !why.contains(FAILED_WEBHOOK),
+        KubernetesError::Refused { status, .. } => matches!(status, 429 | 503 | 504),
         _ => false,
     }
 }
@@ -93,5 +97,30 @@ fn shorten_text(text: &str) -> String {
     match line.char_indices().nth(MAX_SERVER_TEXT) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_server_is_asked_only_where_it_may_answer_better() {
+        let refused = |status, why: &str| KubernetesError::Refused {
+            what: "x".to_owned(),
+            status,
+            why: why.to_owned(),
+        };
+        for (error, is_asked) in [
+            (unavailable_server("x", "it does not answer"), true),
+            (refused(429, "too many requests"), true),
+            (refused(500, "etcdserver: leader changed"), true),
+            (refused(500, "Internal error occurred: failed calling webhook \"a\""), false),
+            (refused(503, "the server is currently unable to handle the request"), true),
+            (refused(403, "forbidden"), false),
+            (refused(409, "conflict"), false),
+        ] {
+            assert_eq!(is_of_server(&error), is_asked, "{error}");
+        }
     }
 }

@@ -2,8 +2,8 @@
 //! kubeconfig.
 //!
 //! Each request goes to the API server that answered last. While one does not answer, the next one is asked, in the order of the
-//! stored cluster. A refusal is an answer, unless the server refuses for a state of its own. All writes of the port are idempotent, so that a write whose answer was lost may
-//! happen twice.
+//! stored cluster. A refusal is an answer, unless the server refuses for a state of its own. All writes of the port are
+//! idempotent, so that a write whose answer was lost may happen twice.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! The parts of a Node object that the service reads. A Node object of a large cluster has 20 KiB, most of which are images and
-//! the owners of fields; these parts have 3 KiB.
+//! The parts of a Node object that the service reads. The others, most of all its images and the owners of its fields, are most of
+//! its size.
 
 use std::collections::BTreeMap;
 
