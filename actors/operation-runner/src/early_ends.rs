@@ -4,7 +4,8 @@
 //! - The next start of such a component on its node waits: 30 s after the second end in a row, twice as long after each further one,
 //!   at most 10 min. Meanwhile nothing else on the node waits. After the first end it starts at once, as after a kill by an operator.
 //! - A component that has run for [`EARLY_END`] starts at once after its next end.
-//! - Another cluster configuration or image of Kubernetes ends all pauses: it may have corrected the component.
+//! - Another cluster configuration or image of Kubernetes ends all pauses: it may have corrected the component. So does another
+//!   leader, which does not know the starts of the one before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -49,10 +50,11 @@ impl EarlyEnds {
         self.starts.retain(|(node, component), start| {
             let is_early = now - start.at < EARLY_END;
             match runs(node, *component) {
-                // Its next start follows the pause.
-                _ if start.until.is_some() => true,
                 None => true,
-                Some(true) => is_early,
+                // A component that runs after its end was started by another program.
+                Some(true) => is_early && start.until.is_none(),
+                // Its next start follows the pause.
+                Some(false) if start.until.is_some() => true,
                 Some(false) if is_early => {
                     let pause = start.ends.checked_sub(1).map_or(Duration::ZERO, pause_after);
                     start.until = Some(now + pause);
@@ -62,6 +64,11 @@ impl EarlyEnds {
                 Some(false) => false,
             }
         });
+    }
+
+    /// Forgets nodes outside of the cluster.
+    pub(crate) fn retain(&mut self, is_node: impl Fn(&str) -> bool) {
+        self.starts.retain(|(node, _), _| is_node(node));
     }
 
     /// Notes the wanted state, by the revision of the cluster configuration and the image of Kubernetes.
@@ -116,5 +123,8 @@ mod tests {
         ends.note_states(|_, _| Some(true), now + EARLY_END);
         ends.note_states(|_, _| Some(false), now + EARLY_END);
         assert_eq!(ends.pausing(now).len(), 0, "it ran for long enough");
+        ends.note_starts(Component::Scheduler, &[NODE.to_owned()], now);
+        ends.retain(|node| node != NODE);
+        assert!(ends.starts.is_empty(), "the node left the cluster");
     }
 }

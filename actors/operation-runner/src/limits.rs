@@ -53,11 +53,10 @@ pub(crate) const WAIT_PAUSE: Duration = Duration::from_secs(2);
 pub(crate) const GATE_CHECKS: u32 = 3;
 /// Pause between two of them.
 pub(crate) const GATE_PAUSE: Duration = Duration::from_secs(1);
-/// Time within which the end of a component after its start counts as a fault of its arguments or files: programs that do not
-/// know an argument end within a second, and those that miss a file or a permission within some tens of seconds.
+/// Time within which the end of a component after its start counts as a fault of its arguments or files: a program that does not
+/// know an argument ends at once, and one that misses a file or a permission after some retries.
 pub(crate) const EARLY_END: Duration = Duration::from_secs(60);
-/// Time for an API server to pass the gate after a restart, as in CKE's wait for health checks of a minute, with four more for
-/// migrations of storage on a slow disk.
+/// Time for an API server to pass the gate after a start, as for the nodes of a wave.
 pub(crate) const GATE_DEADLINE: Duration = Duration::from_secs(300);
 /// Time for which all other API servers are healthy before one restarts: rivers check their upstreams every 20 s, and take a
 /// server back only then.

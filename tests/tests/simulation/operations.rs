@@ -1,6 +1,7 @@
 //! Operations on simulated nodes by the whole service: scripted histories of a cluster, in which leaders end and nodes
 //! fail at each point of each command. Every run ends in the same state, and every promise about operations is kept.
 
+mod failing_components;
 mod kubernetes;
 mod minor_upgrade;
 mod objects;

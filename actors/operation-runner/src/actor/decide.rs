@@ -8,7 +8,7 @@ use madako_domain::component::Component;
 use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::keys;
 use madako_domain::node_status::{EtcdVersion, KubernetesAnswers};
-use madako_domain::rollout::{Rollout, WatchEnd};
+use madako_domain::rollout::Rollout;
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::Collected;
 use time::OffsetDateTime;
@@ -151,8 +151,6 @@ impl RunnerState {
         });
         let states = watched.collect();
         let ends = self.watch.note(&rollout, &states, Instant::now());
-        let failed = ends.iter().filter(|(_, end)| matches!(end, WatchEnd::Failed(_)));
-        self.backing_off.record_failure(failed.map(|(node, _)| node), Instant::now());
         let most = self.given.settings.max_concurrent_updates;
         let load = self.load.reason(Instant::now());
         rollout.end_watches(&ends, most, input.cluster.nodes.len(), load.as_deref());
@@ -202,6 +200,7 @@ impl RunnerState {
         let now = Instant::now();
         let revision = inputs.state.cluster.as_ref().map_or(0, |cluster| cluster.revision);
         self.early_ends.note_wanted(revision, &self.executor.images.kubernetes);
+        self.early_ends.retain(|address| inputs.cluster.nodes.iter().any(|node| node.address == address));
         let runs = |address: &str, component: Component| {
             let node = collected.nodes.get(address).filter(|node| node.reachable);
             node.map(|node| node.runs(component))

@@ -343,30 +343,6 @@ fn waves_stay_small_while_an_api_server_is_slow() {
     });
 }
 
-#[test]
-fn a_component_that_ends_after_each_start_starts_ever_less_often_and_holds_no_other_operation() {
-    at_a_site(async |site| {
-        bootstrap(site).await.unwrap();
-        site.pass(OUTAGE).await;
-        let known = site.records.lock().unwrap().len();
-        site.options["kubelet"]["extra_args"] = json!(["--v=2"]);
-        site.cluster(&CONTROL_PLANE, &WORKERS).await;
-        let (scheduler, began) = (Component::Scheduler, Instant::now());
-        while began.elapsed() < Duration::from_secs(600) {
-            site.nodes.end_container(&address(1), scheduler);
-            site.pass(Duration::from_secs(2)).await;
-        }
-        let records = site.records.lock().unwrap();
-        let starts = records[known..].iter().filter(|it| it.record.operation == "kube-scheduler-bootstrap");
-        let starts: BTreeSet<i64> = starts.map(|it| it.record.id).collect();
-        assert!((5..=7).contains(&starts.len()), "pauses of 0, 30, 60, 120 and 240 s: {starts:?}");
-        for number in CONTROL_PLANE.into_iter().chain(WORKERS) {
-            let node = site.nodes.view_node(&address(number)).unwrap();
-            assert_eq!(node.containers[Component::Kubelet.name()].extra.args, ["--v=2"], "node {number}");
-        }
-    });
-}
-
 /// A cluster of so many nodes, of which twenty may be updated at a time. Returns the numbers of the workers.
 pub async fn bootstrap_large(site: &mut Site, count: usize) -> Vec<usize> {
     for number in NODES..count {

@@ -17,10 +17,11 @@ use crate::failure::Failure;
 #[command(after_help = "Example:\n  madako kube pause")]
 pub(crate) struct PauseArgs {}
 
-/// Resumes the roll of kubelets and proxies after a pause, or after too many nodes failed.
+/// Resumes the roll of components after a pause, or after too many nodes or an API server failed.
 ///
-/// The leader halts the roll when three nodes, or 5 % of all nodes if that is more, failed after their restart. The command
-/// forgets these failures: the next wave has one node.
+/// The leader halts the roll of kubelets and proxies when three nodes, or 5 % of all nodes if that is more, failed after their
+/// restart. It restarts no healthy API server while one did not pass its health checks within five minutes of a start. The
+/// command forgets these failures: the next wave has one node.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  madako kube resume")]
 pub(crate) struct ResumeArgs {}

@@ -1,6 +1,7 @@
 //! Tests of the renewal of certificates.
 
 use madako_domain::certificate::Validity;
+use time::Duration;
 
 use super::*;
 use crate::kubernetes::certificates::CertificateSubject as Subject;
