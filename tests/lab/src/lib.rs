@@ -43,8 +43,9 @@ use self::tool::{PATH, run};
 /// The login without root's rights, which may use docker. `root` may log in too.
 pub const LOGIN: &str = "cke";
 /// The options of a cluster on the lab's machines, as YAML in flow form: kubelets share the host's cgroups, and a
-/// network namespace cannot change the limit of tracked connections.
-pub const OPTIONS: &str = "{kubelet: {config: {apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, \
+/// network namespace cannot change the limit of tracked connections. An API server that ends waits for its watches as
+/// long as for a request, by default for a minute.
+pub const OPTIONS: &str = "{kube-api: {extra_args: ['--request-timeout=20s']}, kubelet: {config: {apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, \
     cgroupDriver: cgroupfs, cgroupsPerQOS: false, enforceNodeAllocatable: [none], failSwapOn: false, failCgroupV1: false, \
     localStorageCapacityIsolation: false, resolvConf: ''}}, \
     kube-proxy: {config: {apiVersion: kubeproxy.config.k8s.io/v1alpha1, kind: KubeProxyConfiguration, \

@@ -43,7 +43,11 @@ async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
     eventually_within(PATIENCE, what, look).await
 }
 
-async fn eventually_within<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+async fn eventually_within<T>(limit: Duration, what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    found_within(limit, look).await.unwrap_or_else(|| panic!("within {limit:?}: {what}"))
+}
+
+async fn found_within<T>(limit: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> Option<T> {
     let looking = async {
         loop {
             if let Some(seen) = look().await {
@@ -52,7 +56,7 @@ async fn eventually_within<T>(limit: Duration, what: &str, mut look: impl AsyncF
             sleep(GLANCE).await;
         }
     };
-    timeout(limit, looking).await.unwrap_or_else(|_| panic!("within {limit:?}: {what}"))
+    timeout(limit, looking).await.ok()
 }
 
 /// Prints a measurement, with the load of the host.

@@ -12,7 +12,7 @@ use crate::components::{MACHINES, bootstrapped, runs_all_components, stopped_com
 use crate::fleet::Fleet;
 use crate::power::{add_reboot, is_asked_to_reboot, power_cycle, reboot_commands};
 use crate::renewal::ended_certificates_are_renewed;
-use crate::{eventually, eventually_within, measured};
+use crate::{eventually, eventually_within, found_within, measured};
 
 /// The number of API servers with this argument.
 pub(crate) async fn servers_with(fleet: &Fleet, argument: &str) -> usize {
@@ -25,8 +25,9 @@ pub(crate) async fn servers_with(fleet: &Fleet, argument: &str) -> usize {
     found
 }
 
-/// Time for a roll of all components: each API server completes its requests for up to 70 s.
-pub(crate) const ROLL: Duration = Duration::from_secs(600);
+/// Time for a roll of all components on a busy host: about two minutes for each API server, with its requests that it
+/// completes for up to 70 s, and for each wave of kubelets and of proxies.
+pub(crate) const ROLL: Duration = Duration::from_secs(900);
 /// Pause between two looks at a roll, each of which asks all machines.
 pub(crate) const ROLL_PAUSE: Duration = Duration::from_secs(3);
 
@@ -42,7 +43,10 @@ pub(crate) async fn wait_until_rolled(fleet: &Fleet, argument: &str, image: &str
         let components = status["components"].as_array()?;
         components.iter().all(|component| component["image"] == image).then_some(())
     };
-    eventually_within(ROLL, "all components are as wanted", rolled).await;
+    if found_within(ROLL, rolled).await.is_none() {
+        let (Ok(shown) | Err(shown)) = fleet.madako(&["kube", "status"]).await;
+        panic!("within {ROLL:?}: all components are as wanted; now:\n{shown}");
+    }
     fleet.settled(&MACHINES).await;
 }
 
@@ -58,7 +62,7 @@ const ARGUMENT: &str = "--v=1";
 
 /// The options of the lab with an argument of the API servers.
 pub(crate) fn options_with(argument: &str) -> String {
-    OPTIONS.replacen('{', &format!("{{kube-api: {{extra_args: ['{argument}']}}, "), 1)
+    OPTIONS.replacen("extra_args: [", &format!("extra_args: ['{argument}', "), 1)
 }
 
 /// Stores an argument of the API servers. Returns the options of the cluster.

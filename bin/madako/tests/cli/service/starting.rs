@@ -167,7 +167,7 @@ async fn a_simulated_data_center_leads_to_a_cluster_and_replaces_no_registry() {
     let registry = format!("127.0.0.1:{}", free_port());
     let flag = format!("--simulated={registry}");
     let run = async |args: &[&str]| -> Answer { madako(&[args, &["--config", &config]].concat()).await };
-    let child = serve(&files, &config, &[&flag, "--interval", "200ms"]).spawn().unwrap();
+    let child = serve(&files, &config, &[&flag, "--interval", "1s"]).spawn().unwrap();
     let template =
         files.write("template.yml", run(&["template", "example", "--for", "simulated"]).await.calm());
     let url = eventually("the registry is stored", async || {
