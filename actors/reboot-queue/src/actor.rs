@@ -274,7 +274,7 @@ impl RebootState {
         let now = self.given.clock.now();
         if let Some((command, conclusion)) = self.effects.conclusion() {
             let (command, end) = (command.clone(), command_end(conclusion));
-            match transition::end_command(&state.repair, command.record, &end, now) {
+            match transition::end_command(&state.repair, command.index, command.record, &end, now) {
                 Some(change) => {
                     let failed = end.how != CommandOutcome::Succeeded;
                     let on = (state.revision, Instant::now());

@@ -18,6 +18,8 @@ pub(crate) const FRESH_ANSWER_INTERVALS: u32 = 3;
 pub(crate) const FIRST_DRAIN_CHECK: Duration = Duration::from_secs(60);
 /// Time for the deletion of pods before a reboot: a list and some deletions with the port's 30 s and 15 s.
 pub(crate) const DELETE_WITHIN: Duration = Duration::from_secs(60);
+/// Time for the check of a drain before a reboot: a node and its pods with the port's 30 s each.
+pub(crate) const CHECK_DRAIN_WITHIN: Duration = Duration::from_secs(60);
 /// Wait for a command's end after its deadline: the host ends all processes of a command, and a busy host reports
 /// late.
 pub(crate) const HEARD_WITHIN: Duration = Duration::from_secs(300);

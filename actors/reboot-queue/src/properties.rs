@@ -169,7 +169,8 @@ impl World {
             if self.store.commit(&change) {
                 if let Some(record) = announced {
                     let end = CommandEnd { how: CommandOutcome::Succeeded, text: String::new() };
-                    let ended = end_command(&self.store.state().repair, record, &end, self.now).unwrap();
+                    let ended =
+                        end_command(&self.store.state().repair, next.index, record, &end, self.now).unwrap();
                     assert!(self.store.commit(&ended));
                 }
                 committed = true;

@@ -3,6 +3,7 @@
 //!
 //! An action that takes no time has a record that is complete at once. Operations and commands have CKE's names.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
@@ -10,8 +11,8 @@ use madako_domain::keys;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::record::{Record, whole_second};
 use madako_domain::repair::change::{RepairChange, RepairWrite};
-use madako_domain::repair::command::CommandEnd;
-use madako_domain::repair::queue::RepairQueue;
+use madako_domain::repair::command::{CommandEnd, CommandOutcome};
+use madako_domain::repair::queue::{Item, RepairQueue};
 use madako_domain::state::ClusterState;
 use madako_domain::store::Condition;
 use time::OffsetDateTime;
@@ -160,18 +161,31 @@ impl<'a> Transition<'a> {
     }
 }
 
-/// Ends the record of the reboot command. The entry stays: the boot check decides. `None`: the record has ended already.
+/// Ends the record of the reboot command of the entry `index`. The entry stays, and the boot check decides; after a
+/// command that did not begin, the drain goes on. `None`: the record has ended already.
 #[must_use]
 pub fn end_command(
     queue: &RepairQueue,
+    index: i64,
     id: i64,
     end: &CommandEnd,
     now: OffsetDateTime,
 ) -> Option<RepairChange> {
+    let now = whole_second(now);
     let item = queue.records.unfinished.get(&id)?;
     let mut record = item.value.clone();
-    end.end_record(&mut record, whole_second(now));
-    Some(record_alone(REBOOT, record, item.revision))
+    end.end_record(&mut record, now);
+    let mut change = record_alone(REBOOT, record, item.revision);
+    let reboots = |item: &&Arc<Item<RebootQueueEntry>>| item.value.status == RebootStatus::Rebooting;
+    let not_begun = end.how == CommandOutcome::NotBegun;
+    if let Some(item) = queue.reboots.get(&index).filter(reboots).filter(|_| not_begun) {
+        let mut entry = item.value.clone();
+        entry.status = RebootStatus::Draining;
+        entry.last_transition_time = Some(now);
+        change.conditions.push(queue.require_unchanged_reboot(index));
+        change.writes.push(RepairWrite::Reboot(entry));
+    }
+    Some(change)
 }
 
 /// Ends an unfinished record of this queue that has no running command here: its outcome is unknown.
@@ -220,8 +234,6 @@ fn command_name(operation: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use madako_domain::repair::command::CommandOutcome;
-
     use super::*;
     use crate::testing::{NOW, Store};
 
@@ -322,12 +334,31 @@ mod tests {
         assert_eq!(queue.reboots[&0].value.status, RebootStatus::Rebooting);
         assert!(cancel_unfinished(&queue, Some(id), NOW).is_none(), "it runs here");
         assert!(cancel_unfinished(&queue, None, NOW).is_some());
-        assert!(store.commit(&end_command(&queue, id, &end, NOW).unwrap()));
+        assert!(store.commit(&end_command(&queue, 0, id, &end, NOW).unwrap()));
         let queue = store.state().repair;
         assert_eq!(queue.reboots[&0].value.status, RebootStatus::Rebooting, "the boot check decides");
-        assert!(end_command(&queue, id, &end, NOW).is_none());
+        assert!(end_command(&queue, 0, id, &end, NOW).is_none());
         let record: Record = serde_json::from_slice(&store.entries[&keys::record(id)].value).unwrap();
         assert_eq!((record.status.as_str(), &*record.error), ("cancelled", "exit code 1"));
+    }
+
+    #[test]
+    fn drain_goes_on_after_a_command_that_did_not_begin_unless_the_entry_is_cancelled() {
+        for (meanwhile, then) in
+            [(None, RebootStatus::Draining), (Some(RebootStatus::Cancelled), RebootStatus::Cancelled)]
+        {
+            let mut store = Store::new(&["a"], &["w"]);
+            store.reboot(0, "w", RebootStatus::Draining);
+            let (change, id) = Transition::new(&store.state(), 0, NOW).unwrap().reboot();
+            assert!(store.commit(&change));
+            if let Some(status) = meanwhile {
+                store.reboot(0, "w", status);
+            }
+            let end = CommandEnd { how: CommandOutcome::NotBegun, text: "a pod".to_owned() };
+            assert!(store.commit(&end_command(&store.state().repair, 0, id, &end, NOW).unwrap()));
+            let queue = store.state().repair;
+            assert_eq!((&queue.reboots[&0].value.status, queue.records.unfinished.len()), (&then, 0));
+        }
     }
 
     #[test]

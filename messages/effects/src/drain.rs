@@ -80,6 +80,36 @@ impl From<KubernetesError> for Stop {
     }
 }
 
+/// The part of invariant I16 that the node does not meet at present; `None` if the node is drained.
+///
+/// # Errors
+///
+/// The API server does not tell.
+pub async fn find_undrained(
+    kubernetes: &dyn Kubernetes,
+    node: &str,
+    purpose: DrainPurpose,
+) -> Result<Option<String>, KubernetesError> {
+    Ok(check(kubernetes, node, purpose).await?.1)
+}
+
+/// The progress of a drain, and the obstacle to its end.
+async fn check(
+    kubernetes: &dyn Kubernetes,
+    node: &str,
+    purpose: DrainPurpose,
+) -> Result<(NodeDrainState, Option<String>), KubernetesError> {
+    let found = kubernetes.node(node).await?;
+    if !found.as_ref().is_some_and(|node| node.unschedulable && node.is_cordoned_by_us()) {
+        return Ok((NodeDrainState::Uncordoned, Some("the node is not cordoned".to_owned())));
+    }
+    let pods = kubernetes.pods_on(node).await?;
+    let Some(left) = unfinished_drain(&pods, found.as_ref(), purpose) else {
+        return Ok((NodeDrainState::Done, None));
+    };
+    Ok((NodeDrainState::Begun, Some(left.to_string())))
+}
+
 impl DrainOrder {
     /// Drains the node and keeps it drained. Calls `tell` for each pod or error that it waits for, and with each
     /// result.
@@ -222,14 +252,7 @@ impl DrainOrder {
     }
 
     async fn check(&self) -> Result<(NodeDrainState, Option<String>), KubernetesError> {
-        let node = self.kubernetes.node(&self.node).await?;
-        if !node.as_ref().is_some_and(|node| node.unschedulable && node.is_cordoned_by_us()) {
-            return Ok((NodeDrainState::Uncordoned, Some("the node is not cordoned".to_owned())));
-        }
-        let pods = self.kubernetes.pods_on(&self.node).await?;
-        let left = unfinished_drain(&pods, node.as_ref(), self.rules.purpose);
-        let found = if left.is_some() { NodeDrainState::Begun } else { NodeDrainState::Done };
-        Ok((found, left.map(|left| left.to_string())))
+        check(&*self.kubernetes, &self.node, self.rules.purpose).await
     }
 
     /// Asks for each pod whether its eviction would be allowed. Pods that are deleted when eviction is refused do not

@@ -49,11 +49,11 @@ pub fn command_end(conclusion: &Conclusion<CommandEnd>) -> CommandEnd {
     match conclusion {
         Conclusion::Ended(end) => end.clone(),
         Conclusion::Withdrawn { why, last } => {
-            let text = match last {
-                Some(last) => format!("not tried again, {why}; {}", last.text),
-                None => format!("not started, {why}"),
+            let (how, text) = match last {
+                Some(last) => (CommandOutcome::Stopped, format!("not tried again, {why}; {}", last.text)),
+                None => (CommandOutcome::NotBegun, format!("not started, {why}")),
             };
-            CommandEnd { how: CommandOutcome::Stopped, text }
+            CommandEnd { how, text }
         }
         Conclusion::Unheard { limit } => {
             let text = format!("outcome unknown: no report of the command arrived within {limit:?}");

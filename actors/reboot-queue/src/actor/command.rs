@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::kubernetes::drain::DrainPurpose;
 use madako_domain::reboot::RebootStatus;
-use madako_domain::repair::command::CommandEnd;
+use madako_domain::repair::command::{CommandEnd, CommandOutcome};
 use madako_domain::state::ClusterState;
-use madako_effects::{AttemptEnd, Effect, Permits, attempt_command};
+use madako_effects::{AttemptEnd, Effect, Permits, attempt_command, find_undrained};
 use madako_protocol::host::{Host, HostCommand};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use madako_protocol::permit::Permit;
 
-use crate::limits::{DELETE_WITHIN, HEARD_WITHIN};
+use crate::limits::{CHECK_DRAIN_WITHIN, DELETE_WITHIN, HEARD_WITHIN};
 
 /// An announced command.
 #[derive(Debug, Clone)]
@@ -36,7 +38,7 @@ impl Effect for RebootCommand {
     }
 
     fn attempt_limit(&self) -> Duration {
-        DELETE_WITHIN + self.deadline + HEARD_WITHIN
+        CHECK_DRAIN_WITHIN + DELETE_WITHIN + self.deadline + HEARD_WITHIN
     }
 
     fn pause_limit(&self) -> Duration {
@@ -57,7 +59,8 @@ impl RebootCommand {
         }
     }
 
-    /// Deletes the pods of `OnDelete` DaemonSets before the first attempt (CKE), and runs the command.
+    /// Checks I16 once more before the first attempt, deletes the pods of `OnDelete` DaemonSets (CKE), and runs the
+    /// command. A later attempt may meet a node that an earlier one shut down.
     pub(super) async fn run_attempt(
         &self,
         host: &dyn Host,
@@ -71,6 +74,11 @@ impl RebootCommand {
         let Some(kubernetes) = kubernetes.filter(|_| attempt == 1) else {
             return attempt_command(host, &permit, command, "reboot", counts).await;
         };
+        let undrained = self.find_undrained(kubernetes).await;
+        if let Some(why) = undrained.filter(|_| !is_planted(Canary::RebootNotDrained)) {
+            let text = format!("not started, {why}");
+            return AttemptEnd::Final(CommandEnd { how: CommandOutcome::NotBegun, text });
+        }
         let deleted = self.delete_pods(kubernetes, &permits);
         // A failed deletion does not prevent the reboot, as in CKE: the old pod runs on.
         let failed = match tokio::time::timeout(DELETE_WITHIN, deleted).await {
@@ -85,6 +93,18 @@ impl RebootCommand {
         // The deletions may outlive the first permit.
         let permit = permits.get().await;
         attempt_command(host, &permit, command, "reboot", counts).await
+    }
+
+    /// The reason for which the node is not known to be drained now (I16).
+    async fn find_undrained(&self, kubernetes: &dyn Kubernetes) -> Option<String> {
+        let checked = find_undrained(kubernetes, &self.name, DrainPurpose::Reboot);
+        match tokio::time::timeout(CHECK_DRAIN_WITHIN, checked).await {
+            Ok(Ok(left)) => Some(format!("the node is not drained any more: {}", left?)),
+            Ok(Err(error)) => Some(format!("the drain could not be checked: {error}")),
+            Err(_) => Some(format!(
+                "the drain could not be checked: no answer of the API server within {CHECK_DRAIN_WITHIN:?}"
+            )),
+        }
     }
 
     async fn delete_pods(

@@ -20,7 +20,8 @@ madako_protocol::declare_metrics! {
     counter madako_reboot_operations_total(operation)
         "Transitions of entries of the reboot queue, by the operation as in the history.";
     histogram madako_reboot_command_seconds(outcome) in Seconds
-        "Duration of reboot commands with their retries. `outcome`: `succeeded`, `failed`, `stopped`, `unknown`.";
+        "Duration of reboot commands with their retries. `outcome`: `succeeded`, `failed`, `not-begun`, \
+         `stopped` (not tried again), `unknown`.";
 }
 
 pub(super) fn show_waiting(actions: &[NextAction], since: &mut FirstSeenTimes<&'static str>, now: i64) {

@@ -147,6 +147,26 @@ async fn a_disabled_queue_ends_its_drain_and_goes_on_when_it_is_enabled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_after_the_drain_holds_the_command_and_is_evicted() {
+    let mut world = World::new(queued(&[(0, "w")]));
+    world.kubernetes.answer_within(Duration::from_secs(1));
+    world.begin().await;
+    world.until_entry(0, |entry| entry.status == RebootStatus::Rebooting).await;
+    world.kubernetes.pods(&[("w", pod("late", "ReplicaSet"))]);
+    world.until_entry(0, |entry| entry.status == RebootStatus::Draining).await;
+    assert!(world.host.ran().is_empty());
+    world.until_gone(0).await;
+    assert_eq!(
+        world.history()[1..3],
+        [
+            "reboot-reboot cancelled not started, the node is not drained any more: the pod apps/late has not ended",
+            "reboot-reboot completed"
+        ]
+    );
+    assert_eq!(world.kubernetes.writes(), ["cordon w", "cordon w", "evict late"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn failed_commands_are_repeated_and_the_boot_check_decides() {
     for (does, ran, record) in [
         (Does::Fails, 3, "cancelled attempt 3 of 3: exit code 1 after 1.0 s"),

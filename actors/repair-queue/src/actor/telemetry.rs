@@ -48,8 +48,8 @@ madako_protocol::declare_metrics! {
     counter madako_repair_health_checks_total(outcome)
         "Health checks of machines: `healthy`, `unhealthy`, `failed`, `not-run`.";
     histogram madako_repair_command_seconds(kind, outcome) in Seconds
-        "Duration of repair and success commands with their retries. `outcome`: `succeeded`, `failed`, `stopped` \
-         (not tried again), `unknown`.";
+        "Duration of repair and success commands with their retries. `outcome`: `succeeded`, `failed`, `not-begun`, \
+         `stopped` (not tried again), `unknown`.";
     histogram madako_repair_look_seconds() in Seconds "Duration of a decision about the whole repair queue.";
 
     "Reboots":

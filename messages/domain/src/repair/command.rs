@@ -44,8 +44,10 @@ pub enum CommandOutcome {
     Succeeded,
     /// All attempts failed.
     Failed,
-    /// The command failed without a further attempt, or did not start, because the queue was disabled, the entry
-    /// deleted, the rack held, or the machine healthy.
+    /// No attempt began, because the queue was disabled, the entry deleted, the rack held, the machine healthy, or the
+    /// node not drained.
+    NotBegun,
+    /// The command failed without a further attempt, for one of the reasons of [`Self::NotBegun`].
     Stopped,
     /// The command may have run.
     Unknown,

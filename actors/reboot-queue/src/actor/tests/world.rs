@@ -122,6 +122,8 @@ struct KubeState {
     stuck: BTreeSet<String>,
     writes: Vec<String>,
     asked: usize,
+    /// Time until an answer about a node.
+    latency: Duration,
 }
 
 #[derive(Default)]
@@ -179,6 +181,11 @@ impl FakeKubernetes {
         self.0.lock().unwrap().node(node).ready = None;
     }
 
+    /// Answers about nodes take this long, and show the node at their end.
+    pub(super) fn answer_within(&self, latency: Duration) {
+        self.0.lock().unwrap().latency = latency;
+    }
+
     /// All writes: `cordon NODE`, `try POD`, `evict POD`, `delete POD`.
     pub(super) fn writes(&self) -> Vec<String> {
         self.0.lock().unwrap().writes.clone()
@@ -215,6 +222,8 @@ impl Kubernetes for FakeKubernetes {
     }
 
     async fn node(&self, name: &str) -> Result<Option<KubeNode>, KubernetesError> {
+        let latency = self.0.lock().unwrap().latency;
+        tokio::time::sleep(latency).await;
         Ok(Some(self.0.lock().unwrap().node(name).clone()))
     }
 
