@@ -172,9 +172,12 @@ pub(crate) fn status<'a>(input: &Input<'a>) -> KubernetesStatus<'a> {
         }
         Some((node.address.clone(), on_node))
     });
+    let objects = answers.objects.as_ref().and_then(|objects| objects.nodes.as_ref());
+    let unready = objects.into_iter().flatten().filter(|node| !node.is_ready).map(|node| node.name.clone());
     KubernetesStatus {
         nodes: nodes.collect(),
         registered: answers.registered.clone(),
+        unready: unready.collect(),
         versions: known_versions(
             images_of_components(input.cluster, &input.status.nodes),
             &answers.image_versions,

@@ -18,6 +18,8 @@ pub struct KubernetesStatus<'a> {
     pub nodes: BTreeMap<String, KubernetesNode<'a>>,
     /// Names of the Node objects; `None` if no API server answers.
     pub registered: Option<BTreeSet<String>>,
+    /// Names of the Node objects that are not Ready.
+    pub unready: BTreeSet<String>,
     /// The known versions of the components.
     pub versions: Versions,
     /// Version of the wanted image; `None`: it is not known.

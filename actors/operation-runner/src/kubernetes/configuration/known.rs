@@ -3,7 +3,9 @@
 //!
 //! # Guarantees
 //! - A found answer is that of a new comparison. It was made for a node with other names, in a file with these names. A node whose
-//!   names are not plain texts in YAML, or also occur elsewhere in the wanted file, is always compared.
+//!   names are not plain texts in YAML, or also occur elsewhere in the wanted file, is always compared. Where no field differed,
+//!   each field has the node's names at the same places in both files, so that none differs for other names, wherever else
+//!   these occur.
 //! - At most [`MAX_KNOWN_FILES`] answers are kept for each component.
 
 use std::collections::BTreeMap;
@@ -34,6 +36,43 @@ struct KnownFiles {
     wanted: String,
     /// By the file with other names of the node, and whether the node has one name only.
     found: BTreeMap<(bool, String), FileComparison>,
+    /// The files without a differing field.
+    equal: Vec<Pattern>,
+}
+
+/// A file with places for a node's names.
+#[derive(Debug)]
+struct Pattern {
+    /// Each text is followed by the address or else by the name.
+    parts: Vec<(String, bool)>,
+    rest: String,
+    /// True if it is the file of a node with one name.
+    has_one_name: bool,
+}
+
+impl Pattern {
+    /// `general` has [`ADDRESS`] and [`NAME`] at the places of the names.
+    fn of(mut general: &str, has_one_name: bool) -> Self {
+        let mut parts = Vec::new();
+        while let Some(place) = [ADDRESS, NAME].iter().filter_map(|name| general.find(name)).min() {
+            let (text, rest) = general.split_at(place);
+            let is_address = rest.starts_with(ADDRESS);
+            parts.push((text.to_owned(), is_address));
+            general = &rest[if is_address { ADDRESS.len() } else { NAME.len() }..];
+        }
+        Self { parts, rest: general.to_owned(), has_one_name }
+    }
+
+    fn is_file_of(&self, node: &Node, mut file: &str) -> bool {
+        for (text, is_address) in &self.parts {
+            let name = if *is_address { &node.address } else { node.name() };
+            match file.strip_prefix(text.as_str()).and_then(|file| file.strip_prefix(name)) {
+                Some(rest) => file = rest,
+                None => return false,
+            }
+        }
+        file == self.rest && self.has_one_name == (node.name() == node.address)
+    }
 }
 
 /// A copy finds the same answers again.
@@ -68,8 +107,11 @@ impl KnownComparisons {
         let known = known.entry((component, unknown == Unknown::Keep)).or_insert_with(|| {
             let wanted = Configuration::build_wanted(component, options, &nameless, None, unknown);
             let wanted = wanted.and_then(|wanted| wanted.to_yaml().ok()).unwrap_or_default();
-            KnownFiles { wanted, found: BTreeMap::new() }
+            KnownFiles { wanted, found: BTreeMap::new(), equal: Vec::new() }
         });
+        if known.equal.iter().any(|pattern| pattern.is_file_of(node, file)) {
+            return Some(Vec::new());
+        }
         let occurs = |name: &str| known.wanted.contains(name);
         if occurs(&node.address) || occurs(node.name()) || file.contains(ADDRESS) || file.contains(NAME) {
             return compare(node, file);
@@ -88,9 +130,13 @@ impl KnownComparisons {
         }
         if known.found.len() >= MAX_KNOWN_FILES {
             known.found.clear();
+            known.equal.clear();
         }
         let found = compare(node, file);
         let is_of_node = |field: &String| field.contains(&node.address) || field.contains(node.name());
+        if found.as_ref().is_some_and(Vec::is_empty) {
+            known.equal.push(Pattern::of(&general.1, general.0));
+        }
         if !found.iter().flatten().any(is_of_node) {
             known.found.insert(general, found.clone());
         }

@@ -175,6 +175,8 @@ impl Pass<'_> {
             self.hold(name, reason, outdated_addresses(&nodes));
             return;
         }
+        // A node that is not Ready now may not be Ready after its restart either, and would count as failed.
+        nodes.sort_by_key(|(node, _)| self.input.status.unready.contains(node.name()));
         let wave = self.input.rollout.ok().flatten().map_or(1, Rollout::wave_size);
         let later = nodes.split_off(nodes.len().min(wave.min(self.input.max_concurrent_updates)));
         self.hold(name, Reason::Wave, outdated_addresses(&later));

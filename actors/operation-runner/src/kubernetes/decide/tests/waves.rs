@@ -29,6 +29,14 @@ fn kubelets_and_proxies_restart_in_waves_after_the_last_api_server() {
 }
 
 #[test]
+fn nodes_that_are_not_ready_come_in_the_last_waves() {
+    let mut fleet = Fleet::new(1, 2);
+    fleet.outdate(Component::Kubelet);
+    fleet.status.unready.extend([A, B].map(str::to_owned));
+    assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.3", "held kubelet-restart wave: 10.0.0.1 10.0.0.2"]);
+}
+
+#[test]
 fn a_wave_waits_for_the_present_one_and_for_the_operator() {
     let mut fleet = Fleet::new(1, 1);
     fleet.outdate(Component::Kubelet);
