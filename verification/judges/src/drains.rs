@@ -178,7 +178,6 @@ struct BegunDrain {
 pub(crate) struct DrainLimit {
     /// The nodes of entries that drain or reboot, by key.
     away: BTreeMap<String, String>,
-    silent: BTreeMap<String, FactTime>,
     begun: Vec<BegunDrain>,
 }
 
@@ -186,7 +185,7 @@ impl DrainLimit {
     /// The nodes of the cluster that are silent since before a time and do not reboot.
     fn silent_nodes(&self, now: &ObservedWorld, since: FactTime) -> BTreeSet<String> {
         let nodes = now.cluster.iter().flat_map(|cluster| &cluster.nodes).map(|node| &node.address);
-        let is_silent = |node: &&String| self.silent.get(*node).is_some_and(|began| *began < since);
+        let is_silent = |node: &&String| now.silent.get(*node).is_some_and(|began| *began < since);
         let is_away = |node: &&String| self.away.values().any(|away| away == *node);
         nodes.filter(is_silent).filter(|node| !is_away(node)).cloned().collect()
     }
@@ -199,7 +198,6 @@ impl Predicate for DrainLimit {
         ruling: &mut FactJudgement<'_>,
     ) {
         if let Fact::Silent(silent) = fact {
-            self.silent.clone_from(silent);
             self.begun.iter_mut().for_each(|drain| drain.silent.retain(|node| silent.contains_key(node)));
         }
         let looked = terms.interval * FRESH_LOOK + LOOK_TAKES + terms.tolerance;

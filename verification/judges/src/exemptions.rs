@@ -56,6 +56,7 @@ exemptions! {
     UncertainFailures, None, 30, "The times at which machines failed are uncertain by a minute, and unknown if answers differ on them: a rack need not be held because of these.";
     LateDrain, from_minutes(20), 60, "A drain may end after its time limit: a new leader resumes it, or its command waits for another command or for operations on nodes.";
     Restarted, from_minutes(20), 900, "The limit of a reaction begins again after a fault, after a change of its inputs, and when the reaction is impossible.";
+    Unjudged, from_minutes(60), 900, "While a place has a fault, or no instance leads, promises on the intervals and reactions that depend on it are not judged.";
     FullDisk, from_minutes(30), 10, "A member of the store may end, or not start, while its disk is full.";
     KilledCommand, None, 39, "To the service a command that a test kills has failed, whether it reached its machine or not. The test kills 13 commands, and each may break three promises once.";
 }

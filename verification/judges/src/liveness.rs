@@ -160,6 +160,12 @@ pub(crate) struct TemplateApplied(Waiting<()>);
 impl Predicate for TemplateApplied {
     fn observe(&mut self, context: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         let now = context.now;
+        // Invariant I2 may forbid plans while a control plane node is down, also if it only reboots.
+        let is_silent = |node: &Node| now.silent.contains_key(&node.address);
+        if now.cluster.as_ref().is_some_and(|cluster| cluster.control_plane().any(is_silent)) {
+            self.0.interrupt(context.at, ruling);
+            return;
+        }
         let noted = now.values.get(keys::CLUSTER_REVISION).and_then(StoredValue::read::<i64>);
         let template = now.values.get(keys::SABAKAN_TEMPLATE).map(|value| value.modified);
         let limit = context.terms.reaction_time();

@@ -143,6 +143,8 @@ struct FaultState {
     of_clock: u32,
     changed: FactTime,
     clock_changed: Option<FactTime>,
+    /// Beginning of the first fault of those that hold now.
+    since: FactTime,
 }
 
 #[derive(Default)]
@@ -159,13 +161,19 @@ pub(crate) struct ObservedWorld {
     pub(crate) begun: Vec<BegunWork>,
     /// For each key of placement, the revisions that wrote it.
     pub(crate) versions: BTreeMap<String, Vec<i64>>,
+    /// The nodes that do not answer, each with the time since which.
+    pub(crate) silent: BTreeMap<String, FactTime>,
     troubles: BTreeMap<FaultPlace, FaultState>,
+    leaderless_since: Option<FactTime>,
+    /// Durations of the faults of a place, or of the time without a leader, that the last fact ended.
+    pub(crate) pauses: Vec<Duration>,
 }
 
 impl ObservedWorld {
     /// Takes in a fact. Returns the keys that it wrote.
     pub(crate) fn observe(&mut self, at: FactTime, fact: &Fact) -> Vec<WrittenKey> {
         self.begun.clear();
+        self.pauses.clear();
         match fact {
             Fact::Stored { revision, changes } => return self.take_revision(at, *revision, changes),
             Fact::Answered { instance, question, machines } => {
@@ -181,14 +189,21 @@ impl ObservedWorld {
             Fact::Ended { command, address, .. } => {
                 self.running.remove(&(address.clone(), *command));
             }
+            Fact::Silent(silent) => self.silent.clone_from(silent),
             Fact::Troubled { place, clock, begins } => {
                 let trouble = self.troubles.entry(place.clone()).or_default();
+                let held = trouble.holds + trouble.of_clock > 0;
                 let count = if *clock { &mut trouble.of_clock } else { &mut trouble.holds };
                 *count = if *begins { *count + 1 } else { count.saturating_sub(1) };
                 if *clock {
                     trouble.clock_changed = Some(at);
                 } else {
                     trouble.changed = at;
+                }
+                match (held, trouble.holds + trouble.of_clock > 0) {
+                    (false, true) => trouble.since = at,
+                    (true, false) => self.pauses.push(at.saturating_sub(trouble.since)),
+                    _ => {}
                 }
             }
             _ => {}
@@ -243,8 +258,13 @@ impl ObservedWorld {
             since: at,
         });
         let same = |leader: &Leader| self.leader.as_ref().is_some_and(|old| old.epoch == leader.epoch);
-        if !leader.as_ref().is_some_and(same) {
-            self.leader = leader;
+        if leader.as_ref().is_some_and(same) {
+            return;
+        }
+        self.leader = leader;
+        match self.leader {
+            None => self.leaderless_since = self.leaderless_since.or(Some(at)),
+            Some(_) => self.pauses.extend(self.leaderless_since.take().map(|since| at.saturating_sub(since))),
         }
     }
 

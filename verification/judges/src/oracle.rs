@@ -93,6 +93,9 @@ impl Oracle {
         if let Fact::ByUser { revision } = fact {
             self.users.insert(*revision);
         }
+        for pause in &self.picture.pauses {
+            self.exemptions.record_use(Exemption::Unjudged, *pause);
+        }
         let context = Context { at, fact, written: &written, now: &self.picture, terms: &self.terms };
         let mut news = Vec::new();
         for (promise, predicate, verdict) in &mut self.predicates {

@@ -63,6 +63,35 @@ fn a_changed_template_is_applied() {
 }
 
 #[test]
+fn a_template_may_wait_for_a_control_plane_node_that_does_not_answer() {
+    judges(Promise::TemplateApplied, |tape, spoiled| {
+        let silent = if spoiled { 4 } else { 1 };
+        tape.tell(Fact::Silent([(address(silent), tape.at)].into()));
+        tape.later(10).template();
+        let template = tape.revision;
+        for _ in 0..4 {
+            tape.later(60).poll(RegistryQuestion::Machines);
+        }
+        tape.tell(Fact::Silent(BTreeMap::new()));
+        tape.later(10).poll(RegistryQuestion::Machines);
+        tape.plan_of(template, &[1, 2, 3], &WORKERS, &[]);
+        tape.later(60).poll(RegistryQuestion::Machines);
+    });
+}
+
+#[test]
+fn time_with_faults_of_a_place_or_without_a_leader_is_an_exemption() {
+    let mut tape = Tape::new();
+    for begins in [true, true, false, false] {
+        tape.later(30).tell(Fact::Troubled { place: FaultPlace::Hosts, clock: false, begins });
+    }
+    assert_eq!(tape.used(Exemption::Unjudged), ExemptionUse { uses: 1, longest_seconds: Some(90) });
+    tape.put(&[("leader//1", json!(null))]);
+    tape.later(100).put(&[("leader//2", json!(LEADER))]);
+    assert_eq!(tape.used(Exemption::Unjudged), ExemptionUse { uses: 2, longest_seconds: Some(100) });
+}
+
+#[test]
 fn limit_that_begins_again_is_an_exemption() {
     let mut tape = Tape::new();
     tape.later(10).template();

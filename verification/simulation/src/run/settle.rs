@@ -178,13 +178,16 @@ pub(super) async fn settle_run(
     // No operator of a run asks for a restore of etcd. The stories of operations do.
     let untested = untested.filter(|(promise, _)| **promise != Promise::LossProved);
     // Kubernetes is left to CKE in runs. The stories of its components act on it. Only some runs have reboots.
-    let untested = untested.filter(|(promise, _)| !promise.needs_components());
+    let has_reboots = super::has_clients(scenario, ClientKind::Reboots);
+    let is_possible =
+        |promise: Promise| !promise.needs_components() || has_reboots && promise == Promise::DrainLimit;
+    let untested = untested.filter(|(promise, _)| is_possible(**promise));
     let untested = untested.map(|(promise, _)| *promise).collect();
     let kept = promises.values().all(|verdict| verdict.violations.is_empty());
     found.extend(check_full_length(to_the_end, kept && violations.is_empty() && found.is_empty()));
     let judged = history.judgement_counts();
     let (places, operates) = (scenario.world.places_applications(), scenario.world.runs_operations());
-    let busy = super::has_clients(scenario, ClientKind::Reboots) || drilled && length >= BUSY_WITHIN;
+    let busy = has_reboots || drilled && length >= BUSY_WITHIN;
     let not_exercised = EXERCISED
         .into_iter()
         .chain(OF_OPERATIONS.into_iter().filter(|_| operates))
