@@ -12,10 +12,9 @@ use rustix::io::{read, write};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::process::Child;
-use tokio::time::timeout;
 
 use crate::program::{PATIENCE, command};
-use crate::service::stage::eventually;
+use crate::service::stage::{eventually, found};
 
 /// Both ends of a terminal: the user's, and the program's.
 pub(crate) fn open() -> (OwnedFd, File) {
@@ -78,16 +77,13 @@ impl Terminal {
 
     pub(crate) async fn until_screen(&mut self, what: &str, is_wanted: impl Fn(&str) -> bool) -> String {
         let mut last = String::new();
-        let shown = timeout(
-            PATIENCE,
-            eventually(what, async || {
-                self.update();
-                last = self.screen.text();
-                is_wanted(&last).then(|| last.clone())
-            }),
-        )
+        let shown = found(async || {
+            self.update();
+            last = self.screen.text();
+            is_wanted(&last).then(|| last.clone())
+        })
         .await;
-        shown.unwrap_or_else(|_| panic!("no {what:?} on\n{last}"))
+        shown.unwrap_or_else(|| panic!("within {PATIENCE:?}: no {what:?} on\n{last}"))
     }
 
     /// Waits for the end of the program. Returns whether it has used colours.

@@ -21,7 +21,12 @@ const GLANCE: Duration = Duration::from_millis(20);
 const HTTP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Repeats `look` until it returns a value.
-pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    found(look).await.unwrap_or_else(|| panic!("within {PATIENCE:?}: {what}"))
+}
+
+/// Repeats `look` until it returns a value, or [`PATIENCE`] is over.
+pub(crate) async fn found<T>(mut look: impl AsyncFnMut() -> Option<T>) -> Option<T> {
     let looking = async {
         loop {
             if let Some(seen) = look().await {
@@ -30,7 +35,7 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
             sleep(GLANCE).await;
         }
     };
-    timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"))
+    timeout(PATIENCE, looking).await.ok()
 }
 
 pub(crate) fn signal(child: &Child, signal: Signal) {
