@@ -121,6 +121,24 @@ async fn connections_pass_over_a_dead_upstream() {
 }
 
 #[tokio::test]
+async fn an_upstream_that_starts_after_all_were_unhealthy_gets_the_next_connection() {
+    let (dead, dead_address) = upstream().await;
+    let (late, late_address) = upstream().await;
+    drop((dead, late));
+    let mut rivers = Rivers::start(&[dead_address, late_address], &["--check-interval=1h"]).await;
+    rivers.logged("the upstream is unhealthy").await;
+    rivers.logged("the upstream is unhealthy").await;
+    assert!(is_closed(&mut rivers.connect().await).await);
+    let late = TcpListener::bind(late_address).await.expect("the port is free again");
+    let mut client = rivers.connect().await;
+    client.write_u8(7).await.expect("rivers are alive");
+    let (mut served, first) = accepted(&late).await;
+    served.write_u8(first + 1).await.expect("rivers are alive");
+    assert_eq!(soon(client.read_u8()).await.expect("an answer"), 8);
+    rivers.logged("the upstream is healthy").await;
+}
+
+#[tokio::test]
 async fn connections_reach_every_upstream() {
     let (one, one_address) = upstream().await;
     let (other, other_address) = upstream().await;

@@ -137,13 +137,16 @@ impl Server {
         }
     }
 
-    /// A connection to a random healthy upstream, with its health.
+    /// A connection to a random healthy upstream, with its health. If all upstreams are unhealthy, each is dialled: one that
+    /// started after its last check does not wait for the next.
     async fn dial_upstream(&self) -> Option<(&Upstream, watch::Receiver<bool>, TcpStream)> {
         let mut candidates: Vec<&Upstream> = self.upstreams.iter().map(|upstream| &**upstream).collect();
         candidates.shuffle(&mut *self.chance.lock().unwrap_or_else(PoisonError::into_inner));
+        if candidates.iter().any(|upstream| upstream.is_healthy()) {
+            candidates.retain(|upstream| upstream.is_healthy());
+        }
         let mut last: io::Result<()> = Ok(());
         for upstream in candidates {
-            let Some(health) = upstream.health_receiver() else { continue };
             match upstream.dial().await {
                 Ok(stream) => {
                     if self.starved.swap(false, Ordering::Relaxed) {
@@ -152,7 +155,7 @@ impl Server {
                             &[("address", &upstream.address)],
                         );
                     }
-                    return Some((upstream, health, stream));
+                    return Some((upstream, upstream.note_connection(&self.log), stream));
                 }
                 Err(error) => {
                     self.log.log_debug("cannot dial", &[("address", &upstream.address), ("error", &error)]);
@@ -161,8 +164,10 @@ impl Server {
             }
         }
         if !self.starved.swap(true, Ordering::Relaxed) {
-            let why =
-                last.map_or_else(|error| error.to_string(), |()| "all upstreams are unhealthy".to_owned());
+            let why = last.map_or_else(
+                |error| error.to_string(),
+                |()| "the last healthy upstream is unhealthy now".to_owned(),
+            );
             self.log.log_error("connections find no upstream; rivers close them", &[("error", &why)]);
         }
         None

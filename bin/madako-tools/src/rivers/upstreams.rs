@@ -26,11 +26,16 @@ impl Upstream {
         Self { address, healthy: watch::Sender::new(true), dial, keep_alive }
     }
 
-    /// The health, for [`is_lost`]; `None` if the upstream is unhealthy.
-    pub(crate) fn health_receiver(&self) -> Option<watch::Receiver<bool>> {
-        let health = self.healthy.subscribe();
-        let healthy = *health.borrow();
-        healthy.then_some(health)
+    pub(crate) fn is_healthy(&self) -> bool {
+        *self.healthy.borrow()
+    }
+
+    /// The health, for [`is_lost`]. The upstream accepted a connection, and counts as healthy.
+    pub(crate) fn note_connection(&self, log: &Log) -> watch::Receiver<bool> {
+        if !self.healthy.send_replace(true) {
+            self.report(Ok(()), log);
+        }
+        self.healthy.subscribe()
     }
 
     pub(crate) async fn dial(&self) -> io::Result<TcpStream> {
