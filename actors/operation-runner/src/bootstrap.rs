@@ -12,7 +12,7 @@ use madako_domain::record::RecordStatus;
 use madako_domain::status::OperationPhase;
 
 use crate::decide::Row;
-use crate::held::{DataContradiction, Held, Reason};
+use crate::held::{BlockedBy, DataContradiction, Held};
 use crate::operation::OperationName;
 use crate::view::{NodeView, OperationNeed, View};
 
@@ -46,7 +46,7 @@ pub(crate) fn bootstrap_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         State::Unclear(unclear) => {
             let nodes = view.control_plane_nodes().map(describe_found_data).collect();
             let targets = view.control_plane.clone();
-            held.push(Held { what: name, reason: Reason::UnclearBootstrap { unclear, nodes }, targets });
+            held.push(Held { what: name, reason: BlockedBy::UnclearBootstrap { unclear, nodes }, targets });
             aborted
         }
         State::Due(targets) => {

@@ -6,7 +6,7 @@ use madako_domain::node_status::{ConfigVersion, NodeStatus};
 use madako_domain::status::OperationPhase;
 use serde::Serialize;
 
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::input::Input;
 use crate::operation::{Operation, OperationName};
 use crate::view::View;
@@ -79,13 +79,13 @@ fn split_ready_and_held(
 }
 
 /// Reason against a due operation, whatever its targets are.
-fn obstacle_to_operation(view: &View<'_>, operation: &Operation) -> Option<Reason> {
+fn obstacle_to_operation(view: &View<'_>, operation: &Operation) -> Option<BlockedBy> {
     let authorities = view.input.authorities.filter(|_| lacks_certificates(view, operation));
-    let authorities = authorities.map(|why| Reason::Authorities { why: why.to_owned() });
+    let authorities = authorities.map(|why| BlockedBy::Authorities { why: why.to_owned() });
     let backs_off = view.input.backing_off.contains(operation.name.name());
     let unclear = view.input.settings.unclear_images.iter().find(|(name, _)| operation.needs_image(**name));
-    let unclear = unclear.map(|(image, why)| Reason::UnclearImage { image: *image, why: why.clone() });
-    unclear.or(authorities).or(backs_off.then_some(Reason::BackingOff))
+    let unclear = unclear.map(|(image, why)| BlockedBy::UnclearImage { image: *image, why: why.clone() });
+    unclear.or(authorities).or(backs_off.then_some(BlockedBy::BackingOff))
 }
 
 /// A member that has its certificates starts without the authorities.

@@ -10,15 +10,15 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use strum::VariantNames as _;
 
-use crate::kubernetes::held::{KubernetesHeld, KubernetesReason};
-use crate::kubernetes::objects::decide::ObjectReason;
+use crate::kubernetes::held::{KubernetesBlockedBy, KubernetesHeld};
+use crate::kubernetes::objects::decide::ObjectBlockedBy;
 use crate::operation::OperationName;
 
 /// An operation that is due and does not begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     pub what: OperationName,
-    pub reason: Reason,
+    pub reason: BlockedBy,
     /// The nodes or members that the reason concerns. For the state of the whole cluster of etcd, these are the targets
     /// of the operation.
     pub targets: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Held {
 /// The reason for which an operation does not begin.
 #[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
-pub enum Reason {
+pub enum BlockedBy {
     Unreachable,
     /// The last command on the node, or of an operation without nodes, failed a short time ago.
     BackingOff,
@@ -78,10 +78,10 @@ pub enum Reason {
     },
     /// A reason that only operations on Kubernetes have.
     #[strum(transparent)]
-    Kubernetes(KubernetesReason),
+    Kubernetes(KubernetesBlockedBy),
     /// A reason that only operations on objects have.
     #[strum(transparent)]
-    Object(ObjectReason),
+    Object(ObjectBlockedBy),
 }
 
 /// A contradiction between the record of a bootstrap and the data on the nodes.
@@ -99,13 +99,13 @@ pub enum DataContradiction {
     DataGone(Vec<String>),
 }
 
-named!(Reason);
+named!(BlockedBy);
 
-impl Reason {
+impl BlockedBy {
     /// The names of all reasons, each once.
     pub fn names() -> impl Iterator<Item = &'static str> {
         let own = || Self::VARIANTS.iter().copied().filter(|name| !["kubernetes", "object"].contains(name));
-        let others = KubernetesReason::VARIANTS.iter().copied().chain(ObjectReason::names());
+        let others = KubernetesBlockedBy::VARIANTS.iter().copied().chain(ObjectBlockedBy::names());
         own().chain(others.filter(move |name| own().all(|known| known != *name)))
     }
 }
@@ -113,18 +113,18 @@ impl Reason {
 impl From<KubernetesHeld> for Held {
     fn from(KubernetesHeld { what, reason, targets }: KubernetesHeld) -> Self {
         let reason = match reason {
-            KubernetesReason::Unreachable => Reason::Unreachable,
-            KubernetesReason::BackingOff => Reason::BackingOff,
-            KubernetesReason::ForeignContainer => {
-                Reason::ForeignContainer { container: what.component().into() }
+            KubernetesBlockedBy::Unreachable => BlockedBy::Unreachable,
+            KubernetesBlockedBy::BackingOff => BlockedBy::BackingOff,
+            KubernetesBlockedBy::ForeignContainer => {
+                BlockedBy::ForeignContainer { container: what.component().into() }
             }
-            other => Reason::Kubernetes(other),
+            other => BlockedBy::Kubernetes(other),
         };
         Self { what: OperationName::Kubernetes(what), reason, targets }
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for BlockedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable => {

@@ -8,7 +8,7 @@ use madako_domain::status::OperationPhase;
 
 use crate::command::{Command, Volume};
 use crate::decide::Row;
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::operation::{Operation, OperationName, single_command_operation};
 use crate::restart;
 use crate::view::{MemberView, NodeView, OperationNeed, View};
@@ -62,7 +62,7 @@ pub(crate) fn maintenance_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         (None, Some(due)) if view.is_good() => operation_unless_held(view, &due, held),
         (None, _) => {
             for due in IN_SYNC.iter().filter_map(|rule| rule(view)) {
-                let reason = Reason::NotInSync { members: view.out_of_sync() };
+                let reason = BlockedBy::NotInSync { members: view.out_of_sync() };
                 held.push(Held { what: due.name, reason, targets: due.target_addresses() });
             }
             None
@@ -217,7 +217,7 @@ fn operation_unless_held(
 }
 
 /// Obstacles that concern the whole cluster of etcd.
-fn obstacle_to_all_members(view: &View<'_>, due: &DueMaintenance<'_>) -> Option<Reason> {
+fn obstacle_to_all_members(view: &View<'_>, due: &DueMaintenance<'_>) -> Option<BlockedBy> {
     let etcd = view.input.status.etcd.as_ref()?;
     let voting = etcd.voting().count();
     match due.name {
@@ -229,7 +229,7 @@ fn obstacle_to_all_members(view: &View<'_>, due: &DueMaintenance<'_>) -> Option<
         OperationName::EtcdRemoveMember | OperationName::EtcdDestroyMember if !etcd.has_majority() => {
             let in_sync = etcd.voting().filter(|member| member.is_in_sync()).count();
             let violation = format!("{in_sync} of {voting} voting members of etcd are known to run in sync");
-            Some(Reason::Quorum { violation, needed: view.out_of_sync() })
+            Some(BlockedBy::Quorum { violation, needed: view.out_of_sync() })
         }
         _ => None,
     }

@@ -4,7 +4,7 @@ use madako_domain::containers::Container;
 use madako_domain::status::OperationPhase;
 
 use crate::decide::Row;
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::limits::LEAST_MEMBERS_TO_RESTART;
 use crate::operation::OperationName;
 use crate::view::{OperationNeed, View};
@@ -27,6 +27,6 @@ pub(crate) fn restart_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 }
 
 /// The reason against a restart without a request: etcd would stop.
-pub(crate) fn needs_request(voting: usize, target: String) -> Option<Reason> {
-    (voting < LEAST_MEMBERS_TO_RESTART).then_some(Reason::FewMembers { members: voting, target })
+pub(crate) fn needs_request(voting: usize, target: String) -> Option<BlockedBy> {
+    (voting < LEAST_MEMBERS_TO_RESTART).then_some(BlockedBy::FewMembers { members: voting, target })
 }

@@ -15,7 +15,7 @@ use madako_domain::status::OperationPhase;
 
 use crate::command::Command;
 use crate::decide::{Decision, Row};
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::input::{Input, RequestedRestore};
 use crate::operation::{Operation, OperationName, single_command_operation};
 use crate::view::{NodeView, OperationNeed, View};
@@ -51,7 +51,7 @@ pub(crate) fn restore_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let refused = refused.or_else(|| reason_to_refuse(view, &restore));
     if let Some(why) = refused {
         let targets = vec![restore.request.address.clone()];
-        held.push(Held { what: NAME, reason: Reason::RestoreRefused { why }, targets });
+        held.push(Held { what: NAME, reason: BlockedBy::RestoreRefused { why }, targets });
         return waits();
     }
     let node = view.node(&restore.request.address);

@@ -7,7 +7,7 @@ use madako_domain::status::OperationPhase;
 
 use crate::certificates;
 use crate::decide::Row;
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::operation::{self, Operation, OperationName};
 use crate::view::{NodeView, OperationNeed, View};
 
@@ -63,7 +63,7 @@ pub(crate) fn wait_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     }
     let renewal = certificates::renewal_row(view, held);
     if let (Some((_, due)), Some(why)) = (&renewal, view.input.authorities) {
-        let reason = Reason::Authorities { why: why.to_owned() };
+        let reason = BlockedBy::Authorities { why: why.to_owned() };
         let hold =
             |it: &Operation| Held { what: it.name, reason: reason.clone(), targets: it.targets.clone() };
         held.extend(due.iter().map(hold));
@@ -75,7 +75,7 @@ pub(crate) fn wait_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         let wait = view.command_maker().wait_cluster();
         held.push(Held {
             what: wait.name,
-            reason: Reason::Authorities { why: why.to_owned() },
+            reason: BlockedBy::Authorities { why: why.to_owned() },
             targets: wait.targets,
         });
         return Some((OperationPhase::EtcdWait, Vec::new()));
@@ -88,7 +88,7 @@ pub(crate) fn wait_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let lost = if down.is_empty() { known } else { down };
     if !lost.is_empty() {
         let violation = "etcd does not answer: a majority of its voting members must run".to_owned();
-        let reason = Reason::Quorum { violation, needed: lost.clone() };
+        let reason = BlockedBy::Quorum { violation, needed: lost.clone() };
         held.push(Held { what: OperationName::EtcdRemoveMember, reason, targets: lost });
     }
     Some((OperationPhase::EtcdWait, vec![view.command_maker().wait_cluster()]))

@@ -7,7 +7,7 @@ use madako_domain::status::OperationPhase;
 
 use crate::command::Command;
 use crate::decide::Row;
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::operation::{Operation, OperationName, single_command_operation};
 use crate::view::{NodeView, View};
 
@@ -43,7 +43,7 @@ fn allow_stop(view: &View<'_>, stop: Operation, held: &mut Vec<Held>) -> Option<
     let reason = if view.is_good() {
         view.quorum_obstacle(&stop)
     } else {
-        Some(Reason::NotInSync { members: view.out_of_sync() })
+        Some(BlockedBy::NotInSync { members: view.out_of_sync() })
     };
     match reason {
         None => Some(stop),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use madako_domain::containers::{Container, ServiceParams};
 use madako_domain::node_status::{EtcdMember, NodeStatus};
 
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::input::Input;
 use crate::kubernetes::row::status;
 use crate::kubernetes::status::KubernetesStatus;
@@ -30,10 +30,10 @@ impl NodeView<'_> {
     }
 
     /// The reason for which no command may run on the node.
-    fn reason_for_absence(&self) -> Option<Reason> {
+    fn reason_for_absence(&self) -> Option<BlockedBy> {
         match (self.status.reachable, self.backs_off) {
-            (false, _) => Some(Reason::Unreachable),
-            (true, true) => Some(Reason::BackingOff),
+            (false, _) => Some(BlockedBy::Unreachable),
+            (true, true) => Some(BlockedBy::BackingOff),
             (true, false) => None,
         }
     }
@@ -160,16 +160,16 @@ impl<'a> View<'a> {
         own.is_some_and(|status| wanted::is_outdated(container, status, builtin, options, images))
     }
 
-    fn obstacle_to_operation(&self, node: &NodeView<'_>, needs: &[OperationNeed]) -> Option<Reason> {
+    fn obstacle_to_operation(&self, node: &NodeView<'_>, needs: &[OperationNeed]) -> Option<BlockedBy> {
         let missing = |need: &OperationNeed| match *need {
             OperationNeed::Name(container) => node
                 .status
                 .is_foreign(container)
-                .then(|| Reason::ForeignContainer { container: container.into() }),
+                .then(|| BlockedBy::ForeignContainer { container: container.into() }),
             OperationNeed::Volume => node
                 .status
                 .etcd_other_volume
-                .then(|| Reason::VolumeChanged { volume: self.input.options.etcd_volume.clone() }),
+                .then(|| BlockedBy::VolumeChanged { volume: self.input.options.etcd_volume.clone() }),
         };
         node.reason_for_absence().or_else(|| needs.iter().find_map(missing))
     }
@@ -209,16 +209,16 @@ impl<'a> View<'a> {
     }
 
     /// The reason against a start of members from the image: a member runs a newer etcd.
-    pub(crate) fn older_image(&self) -> Option<Reason> {
+    pub(crate) fn older_image(&self) -> Option<BlockedBy> {
         let image = self.input.status.etcd_image_version.as_ref()?;
         let running = self.members.iter().filter_map(|member| member.member.version.as_ref()).max()?;
-        (image < running).then(|| Reason::OlderImage { image: image.clone(), running: running.clone() })
+        (image < running).then(|| BlockedBy::OlderImage { image: image.clone(), running: running.clone() })
     }
 
     /// The reason against an operation that stops or removes members.
-    pub(crate) fn quorum_obstacle(&self, operation: &Operation) -> Option<Reason> {
+    pub(crate) fn quorum_obstacle(&self, operation: &Operation) -> Option<BlockedBy> {
         let etcd = self.input.status.etcd.as_ref()?;
-        operation.quorum_violation(&etcd.members).map(|violation| Reason::Quorum {
+        operation.quorum_violation(&etcd.members).map(|violation| BlockedBy::Quorum {
             violation: violation.what,
             needed: self
                 .out_of_sync()

@@ -20,10 +20,10 @@ use super::execute::{Basis, Executor, Failure};
 use super::workflow::FailedCommand;
 use crate::command::Command as RunnerCommand;
 use crate::decide::{Decision, decide};
-use crate::held::Reason;
+use crate::held::BlockedBy;
 use crate::input::{Input, KubernetesPart, ObjectsPart};
 use crate::kubernetes::objects::apply::FailedApply;
-use crate::kubernetes::objects::decide::ObjectReason;
+use crate::kubernetes::objects::decide::ObjectBlockedBy;
 use crate::kubernetes::objects::failures::ObjectFailures;
 use crate::kubernetes::objects::nodes::{node_key, surplus_nodes};
 use crate::kubernetes::objects::operation::ObjectCommand as Command;
@@ -64,10 +64,10 @@ impl RunnerState {
     pub(super) fn next_object_pause(&self) -> Option<Duration> {
         let held = self.decision.iter().flat_map(|decision| &decision.held);
         let mut reasons = held.filter_map(|held| match &held.reason {
-            Reason::Object(reason) => Some(reason),
+            BlockedBy::Object(reason) => Some(reason),
             _ => None,
         });
-        if reasons.any(|reason| *reason == ObjectReason::NotInitialized) {
+        if reasons.any(|reason| *reason == ObjectBlockedBy::NotInitialized) {
             return Some(LEAST_OBJECTS_PAUSE);
         }
         let now = self.given.clock.now();

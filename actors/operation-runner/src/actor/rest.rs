@@ -13,7 +13,7 @@ use madako_domain::resource::ResourceKey;
 
 use super::RunnerState;
 use crate::decide::Decision;
-use crate::held::Reason;
+use crate::held::BlockedBy;
 use crate::limits::{LEAST_REST_READS, REST_PASSES};
 
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ fn present<T: Clone>(found: &BTreeMap<ResourceKey, FoundObject<T>>) -> BTreeMap<
 /// True if nothing is to be done, and no object waits.
 fn is_calm(decision: &Decision) -> bool {
     decision.operations.is_empty()
-        && !decision.held.iter().any(|held| matches!(held.reason, Reason::Object(_)))
+        && !decision.held.iter().any(|held| matches!(held.reason, BlockedBy::Object(_)))
 }
 
 impl RunnerState {

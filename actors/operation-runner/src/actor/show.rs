@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::{Inputs, ReadOptions, RunnerState};
 use crate::certificates;
-use crate::held::Reason;
+use crate::held::BlockedBy;
 use crate::input::{KubernetesMode, Settings};
 use crate::kubernetes::certificates::{unreadable_certificates, validities_in_use};
 use crate::page::{HeldPage, Mode, NodePage, OpsPage, RunningCommandPage};
@@ -105,13 +105,13 @@ impl RunnerState {
 
     /// Counts the held operations by reason, and emits them.
     fn publish_held_operations(&mut self, held: &[HeldPage]) {
-        for reason in Reason::names() {
+        for reason in BlockedBy::names() {
             let count = held.iter().filter(|held| held.held.reason.name() == reason).count();
             super::madako_operations_held(reason).set(count as f64);
         }
         let now = self.given.clock.now().unix_timestamp();
         self.held_since.note(held.iter().map(|held| held.held.reason.name()), now);
-        for reason in Reason::names() {
+        for reason in BlockedBy::names() {
             let since = self.held_since.time_of(&reason).unwrap_or(0);
             super::madako_operations_held_since_timestamp_seconds(reason).set(since as f64);
         }

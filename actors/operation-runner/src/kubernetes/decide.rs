@@ -28,7 +28,7 @@ use madako_domain::rollout::Rollout;
 use madako_domain::skew::{Skew, SkewRule, check_start};
 use time::OffsetDateTime;
 
-use super::held::{KubernetesHeld, KubernetesReason as Reason};
+use super::held::{KubernetesBlockedBy as BlockedBy, KubernetesHeld};
 use super::minor_upgrade::MinorUpgrade;
 use super::operation::KubernetesOperationName as Name;
 use super::outdated::{ComponentComparison, Wanted};
@@ -116,7 +116,7 @@ impl<'a> Pass<'a> {
         self.input.status.nodes.get(&node.address)?.components.get(&component)
     }
 
-    fn hold(&mut self, what: Name, reason: Reason, targets: Vec<String>) {
+    fn hold(&mut self, what: Name, reason: BlockedBy, targets: Vec<String>) {
         if !targets.is_empty() {
             self.decision.held.push(KubernetesHeld { what, reason, targets });
         }
@@ -156,7 +156,7 @@ impl<'a> Pass<'a> {
                         ComponentComparison::Current => None,
                         ComponentComparison::Outdated(why) => Some(Some(why)),
                         ComponentComparison::OtherRuntime { has, wanted } => {
-                            self.hold(restart, Reason::OtherRuntime { has, wanted }, vec![address]);
+                            self.hold(restart, BlockedBy::OtherRuntime { has, wanted }, vec![address]);
                             continue;
                         }
                     }
@@ -176,14 +176,14 @@ impl<'a> Pass<'a> {
                 Some(Some(why)) => sorted.outdated.push((node, why)),
             }
         }
-        self.hold(start, Reason::Unreachable, unreachable);
-        self.hold(start, Reason::ForeignContainer, foreign);
-        self.hold(restart, Reason::BackingOff, backs_off);
-        self.hold(start, Reason::EndsAfterStart, ends_early);
+        self.hold(start, BlockedBy::Unreachable, unreachable);
+        self.hold(start, BlockedBy::ForeignContainer, foreign);
+        self.hold(restart, BlockedBy::BackingOff, backs_off);
+        self.hold(start, BlockedBy::EndsAfterStart, ends_early);
         for (rule, (skew, nodes)) in forbidden {
             // While API servers are updated, their number is the shorter reason.
             let older = self.older_api_servers().filter(|_| rule == SkewRule::NewerThanApiServer);
-            self.hold(restart, older.unwrap_or(Reason::VersionSkew { skew }), nodes);
+            self.hold(restart, older.unwrap_or(BlockedBy::VersionSkew { skew }), nodes);
         }
         sorted
     }
@@ -254,7 +254,7 @@ impl<'a> Pass<'a> {
         let mut candidates = outdated.iter();
         if let Some(place) = candidates.position(|(node, _)| !has_failed && known_unhealthy(node)) {
             let first = outdated.remove(place);
-            let reason = Reason::OneByOne { nodes: vec![first.0.address.clone()] };
+            let reason = BlockedBy::OneByOne { nodes: vec![first.0.address.clone()] };
             self.restart(name, vec![first], false);
             self.hold(name, reason, outdated.iter().map(|(node, _)| node.address.clone()).collect());
             return;
@@ -281,15 +281,15 @@ impl<'a> Pass<'a> {
         let mut settling = among(self.input.settling);
         settling.retain(|address| *address != first.0.address);
         let reason = if !others.is_empty() {
-            Some(Reason::ApiServersUnhealthy { nodes: others })
+            Some(BlockedBy::ApiServersUnhealthy { nodes: others })
         } else if !failed.is_empty() {
-            Some(Reason::ApiServersFailed { nodes: failed })
+            Some(BlockedBy::ApiServersFailed { nodes: failed })
         } else if !self.input.is_etcd_in_sync {
-            Some(Reason::EtcdNotInSync)
+            Some(BlockedBy::EtcdNotInSync)
         } else if !busy.is_empty() {
-            Some(Reason::ControlPlaneBusy { nodes: busy })
+            Some(BlockedBy::ControlPlaneBusy { nodes: busy })
         } else if !settling.is_empty() {
-            Some(Reason::ApiServersNew { nodes: settling })
+            Some(BlockedBy::ApiServersNew { nodes: settling })
         } else {
             None
         };
@@ -298,7 +298,7 @@ impl<'a> Pass<'a> {
             waiting.insert(0, first.0.address.clone());
             self.hold(name, reason, waiting);
         } else {
-            self.hold(name, Reason::OneByOne { nodes: vec![first.0.address.clone()] }, waiting);
+            self.hold(name, BlockedBy::OneByOne { nodes: vec![first.0.address.clone()] }, waiting);
             self.restart(name, vec![first], count == 1);
         }
     }
@@ -337,7 +337,7 @@ impl<'a> Pass<'a> {
                 .collect();
             let reason = self.api_server_blocker().or_else(|| {
                 let nodes = if before.is_empty() { others } else { before.clone() };
-                (!nodes.is_empty()).then_some(Reason::OneByOne { nodes })
+                (!nodes.is_empty()).then_some(BlockedBy::OneByOne { nodes })
             });
             before.extend(all.clone());
             if let Some(reason) = reason {
@@ -345,7 +345,7 @@ impl<'a> Pass<'a> {
             } else {
                 self.hold(
                     restart,
-                    Reason::OneByOne { nodes: vec![first.0.address.clone()] },
+                    BlockedBy::OneByOne { nodes: vec![first.0.address.clone()] },
                     all[1..].to_vec(),
                 );
                 self.restart(restart, vec![first], false);
@@ -354,17 +354,17 @@ impl<'a> Pass<'a> {
     }
 
     /// The reason for which nothing may start that needs the API: no API server is healthy.
-    fn has_no_healthy_api_server(&self) -> Option<Reason> {
+    fn has_no_healthy_api_server(&self) -> Option<BlockedBy> {
         let nodes = self.unhealthy_nodes(Component::ApiServer);
         let all = self.nodes_with_component(Component::ApiServer).count();
-        (nodes.len() == all).then_some(Reason::ApiServersUnhealthy { nodes })
+        (nodes.len() == all).then_some(BlockedBy::ApiServersUnhealthy { nodes })
     }
 
     /// The reason for which nothing else may restart: an API server is due or not healthy.
-    fn api_server_blocker(&self) -> Option<Reason> {
+    fn api_server_blocker(&self) -> Option<BlockedBy> {
         let unhealthy = self.unhealthy_nodes(Component::ApiServer);
         if !unhealthy.is_empty() {
-            return Some(Reason::ApiServersUnhealthy { nodes: unhealthy });
+            return Some(BlockedBy::ApiServersUnhealthy { nodes: unhealthy });
         }
         let is_due = |node: &&Node| {
             self.component_status(Component::ApiServer, node).is_some_and(|state| {
@@ -381,11 +381,11 @@ impl<'a> Pass<'a> {
         let due = node_addresses(
             &self.nodes_with_component(Component::ApiServer).filter(is_due).collect::<Vec<_>>(),
         );
-        (!due.is_empty()).then_some(Reason::OneByOne { nodes: due })
+        (!due.is_empty()).then_some(BlockedBy::OneByOne { nodes: due })
     }
 
     /// The reason for which no kubelet or proxy may start: a running API server has another image.
-    fn older_api_servers(&self) -> Option<Reason> {
+    fn older_api_servers(&self) -> Option<BlockedBy> {
         if is_planted(Canary::KubeletFirst) {
             return None;
         }
@@ -396,24 +396,24 @@ impl<'a> Pass<'a> {
         let nodes = node_addresses(
             &self.nodes_with_component(Component::ApiServer).filter(is_other).collect::<Vec<_>>(),
         );
-        (!nodes.is_empty()).then_some(Reason::ApiServersFirst { nodes })
+        (!nodes.is_empty()).then_some(BlockedBy::ApiServersFirst { nodes })
     }
 }
 
 /// The reason for which no wave may begin.
-fn roll_obstacle(input: &KubernetesInput<'_>) -> Option<Reason> {
+fn roll_obstacle(input: &KubernetesInput<'_>) -> Option<BlockedBy> {
     let addresses = |nodes: &BTreeMap<String, String>| nodes.keys().cloned().collect();
     let rollout = match input.rollout {
         Ok(rollout) => rollout?,
-        Err(why) => return Some(Reason::RollUnreadable { why: why.to_owned() }),
+        Err(why) => return Some(BlockedBy::RollUnreadable { why: why.to_owned() }),
     };
     match rollout {
-        rollout if rollout.paused => Some(Reason::RollPaused),
+        rollout if rollout.paused => Some(BlockedBy::RollPaused),
         // Failures of another image do not count.
         rollout if rollout.image != input.wanted.image => None,
-        rollout if rollout.halted => Some(Reason::RollHalted { nodes: addresses(&rollout.failed) }),
+        rollout if rollout.halted => Some(BlockedBy::RollHalted { nodes: addresses(&rollout.failed) }),
         rollout if !rollout.watched.is_empty() => {
-            Some(Reason::WaveWatched { nodes: addresses(&rollout.watched) })
+            Some(BlockedBy::WaveWatched { nodes: addresses(&rollout.watched) })
         }
         _ => None,
     }
@@ -431,8 +431,8 @@ fn present_rollout<'a>(input: &KubernetesInput<'a>) -> Option<&'a Rollout> {
 
 /// The reason for which a rotation of the encryption key stands still: an operator or failed nodes halt the roll of kubelets and
 /// proxies.
-pub(super) fn rotation_obstacle(input: &KubernetesInput<'_>) -> Option<Reason> {
-    roll_obstacle(input).filter(|reason| !matches!(reason, Reason::WaveWatched { .. }))
+pub(super) fn rotation_obstacle(input: &KubernetesInput<'_>) -> Option<BlockedBy> {
+    roll_obstacle(input).filter(|reason| !matches!(reason, BlockedBy::WaveWatched { .. }))
 }
 
 /// True if a component is as wanted but for the encryption keys.

@@ -13,7 +13,7 @@ use super::operation::KubernetesOperationName;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubernetesHeld {
     pub what: KubernetesOperationName,
-    pub reason: KubernetesReason,
+    pub reason: KubernetesBlockedBy,
     /// Addresses of the nodes that wait.
     pub targets: Vec<String>,
 }
@@ -21,7 +21,7 @@ pub struct KubernetesHeld {
 /// The reason for which an operation does not begin.
 #[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
-pub enum KubernetesReason {
+pub enum KubernetesBlockedBy {
     Unreachable,
     BackingOff,
     /// The component ended soon after each of its last starts.
@@ -106,9 +106,9 @@ pub enum KubernetesReason {
     },
 }
 
-named!(KubernetesReason);
+named!(KubernetesBlockedBy);
 
-impl fmt::Display for KubernetesReason {
+impl fmt::Display for KubernetesBlockedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable => {

@@ -18,12 +18,12 @@ use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
 use super::decide::KubernetesInput;
-use super::held::KubernetesReason;
+use super::held::KubernetesBlockedBy;
 use super::operation::KubernetesOperationName;
 use super::outdated::Wanted;
 use super::row;
 use super::status::{ComponentStatus, KubernetesStatus};
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::input::{Input, KubernetesMode};
 use crate::operation::OperationName;
 
@@ -65,23 +65,25 @@ pub(crate) fn emptied_nodes(
 }
 
 /// The reason for which a kubelet does not get another minor version now. `None`: its node is drained, or needs not be.
-pub(crate) fn obstacle(input: &KubernetesInput<'_>, address: &str) -> Option<KubernetesReason> {
+pub(crate) fn obstacle(input: &KubernetesInput<'_>, address: &str) -> Option<KubernetesBlockedBy> {
     let mut of_node = input.reboots.values().map(|item| &item.value).filter(|entry| entry.node == address);
     match input.minor_upgrade {
         MinorUpgrade::InPlace => None,
         _ if of_node.clone().any(is_emptied) => None,
-        MinorUpgrade::OnReboot => Some(KubernetesReason::NextBoot),
+        MinorUpgrade::OnReboot => Some(KubernetesBlockedBy::NextBoot),
         // One drain brings both, if the reboot comes first.
-        MinorUpgrade::Drain if of_node.clone().any(is_requested_reboot) => Some(KubernetesReason::NextBoot),
+        MinorUpgrade::Drain if of_node.clone().any(is_requested_reboot) => {
+            Some(KubernetesBlockedBy::NextBoot)
+        }
         MinorUpgrade::Drain => {
             let entry = of_node.find(|entry| entry.status == RebootStatus::Queued);
             let aborted = entry.filter(|entry| !entry.abort_reason.is_empty());
             Some(match aborted {
-                Some(entry) => KubernetesReason::DrainAborted {
+                Some(entry) => KubernetesBlockedBy::DrainAborted {
                     why: entry.abort_reason.clone(),
                     until: entry.drain_backoff_expire,
                 },
-                None => KubernetesReason::DrainedFirst,
+                None => KubernetesBlockedBy::DrainedFirst,
             })
         }
     }
@@ -152,8 +154,8 @@ fn new_drain(index: i64, node: &str, now: OffsetDateTime) -> RepairWrite {
 /// Addresses of the nodes that a decision wants to be drained.
 fn nodes_to_drain(held: &[Held]) -> BTreeSet<&str> {
     let drained = |held: &&Held| {
-        let Reason::Kubernetes(reason) = &held.reason else { return false };
-        matches!(reason, KubernetesReason::DrainedFirst | KubernetesReason::DrainAborted { .. })
+        let BlockedBy::Kubernetes(reason) = &held.reason else { return false };
+        matches!(reason, KubernetesBlockedBy::DrainedFirst | KubernetesBlockedBy::DrainAborted { .. })
     };
     held.iter().filter(drained).flat_map(|held| &held.targets).map(String::as_str).collect()
 }
@@ -163,7 +165,7 @@ fn nodes_to_drain(held: &[Held]) -> BTreeSet<&str> {
 fn nodes_to_release(held: &[Held]) -> BTreeSet<&str> {
     let restart = OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart);
     let busy = held.iter().filter(|held| held.what == restart).filter_map(|held| match &held.reason {
-        Reason::Kubernetes(KubernetesReason::ControlPlaneBusy { nodes }) => Some(nodes),
+        BlockedBy::Kubernetes(KubernetesBlockedBy::ControlPlaneBusy { nodes }) => Some(nodes),
         _ => None,
     });
     busy.flatten().map(String::as_str).collect()

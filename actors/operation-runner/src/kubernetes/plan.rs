@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::decide::{Due, KubernetesInput, decide};
 use super::deprecated::RequestedApi;
-use super::held::KubernetesReason;
+use super::held::KubernetesBlockedBy;
 use super::minor_upgrade::MinorUpgrade;
 use super::operation::KubernetesOperationName as Name;
 use super::options::KubernetesOptions;
@@ -248,18 +248,18 @@ impl Planner<'_> {
                 &nobody,
             )
         };
-        let is_temporary = |reason: &KubernetesReason| {
+        let is_temporary = |reason: &KubernetesBlockedBy| {
             matches!(
                 reason,
-                KubernetesReason::ApiServersUnhealthy { .. }
-                    | KubernetesReason::EtcdNotInSync
-                    | KubernetesReason::ControlPlaneBusy { .. }
-                    | KubernetesReason::BackingOff
-                    | KubernetesReason::WaveWatched { .. }
-                    | KubernetesReason::RollHalted { .. }
-                    | KubernetesReason::RollPaused
-                    | KubernetesReason::RollUnreadable { .. }
-                    | KubernetesReason::DrainAborted { .. }
+                KubernetesBlockedBy::ApiServersUnhealthy { .. }
+                    | KubernetesBlockedBy::EtcdNotInSync
+                    | KubernetesBlockedBy::ControlPlaneBusy { .. }
+                    | KubernetesBlockedBy::BackingOff
+                    | KubernetesBlockedBy::WaveWatched { .. }
+                    | KubernetesBlockedBy::RollHalted { .. }
+                    | KubernetesBlockedBy::RollPaused
+                    | KubernetesBlockedBy::RollUnreadable { .. }
+                    | KubernetesBlockedBy::DrainAborted { .. }
             )
         };
         let held = decide(&present).held.into_iter().filter(|held| is_temporary(&held.reason));

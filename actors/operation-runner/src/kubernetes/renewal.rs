@@ -6,11 +6,11 @@ use madako_domain::status::OperationPhase;
 use super::command::KubernetesCommand;
 use super::decide::{Renewal, RenewalDecision, decide_renewal};
 use super::files::renewed_files;
-use super::held::KubernetesReason;
+use super::held::KubernetesBlockedBy;
 use super::row;
 use crate::command::Command;
 use crate::decide::Row;
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::input::KubernetesMode;
 use crate::operation::{Operation, OperationName};
 use crate::view::View;
@@ -25,14 +25,14 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let what = OperationName::KubernetesRenewCertificates;
     held.extend(waiting.into_iter().map(|(reason, targets)| {
         let reason = match reason {
-            KubernetesReason::BackingOff => Reason::BackingOff,
-            other => Reason::Kubernetes(other),
+            KubernetesBlockedBy::BackingOff => BlockedBy::BackingOff,
+            other => BlockedBy::Kubernetes(other),
         };
         Held { what, reason, targets }
     }));
     let renewal = renewal?;
     if view.input.settings.kubernetes != KubernetesMode::Act {
-        let reason = Reason::Kubernetes(KubernetesReason::Observed);
+        let reason = BlockedBy::Kubernetes(KubernetesBlockedBy::Observed);
         held.push(Held { what, reason, targets: vec![renewal.target] });
         return None;
     }

@@ -14,12 +14,12 @@ use madako_domain::status::OperationPhase;
 
 use super::command::KubernetesCommand as Command;
 use super::decide::{KubernetesInput, rotation_obstacle};
-use super::held::KubernetesReason;
+use super::held::KubernetesBlockedBy;
 use super::row;
 use super::status::ComponentStatus;
 use crate::command::Command as RunnerCommand;
 use crate::decide::Row;
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::input::KubernetesMode;
 use crate::operation::{OperationName, single_command_operation};
 use crate::view::View;
@@ -36,7 +36,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
             let wanted = row::wanted(view.input, options);
             decide(rotation?, &row::kubernetes_input(view, &part, wanted, &view.kubernetes))
         }
-        Err(why) => Err(Box::new(KubernetesReason::RotationUnreadable { why: why.to_owned() })),
+        Err(why) => Err(Box::new(KubernetesBlockedBy::RotationUnreadable { why: why.to_owned() })),
     };
     let acts = view.input.settings.kubernetes == KubernetesMode::Act;
     match decided {
@@ -46,8 +46,9 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
             Some((OperationPhase::K8sMaintain, vec![operation]))
         }
         decided => {
-            let reason = decided.err().filter(|_| acts).map_or(KubernetesReason::Observed, |reason| *reason);
-            let reason = Reason::Kubernetes(reason);
+            let reason =
+                decided.err().filter(|_| acts).map_or(KubernetesBlockedBy::Observed, |reason| *reason);
+            let reason = BlockedBy::Kubernetes(reason);
             held.push(Held { what: NAME, reason, targets: view.control_plane.clone() });
             None
         }
@@ -61,13 +62,13 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 pub fn decide(
     rotation: &EncryptionRotation,
     input: &KubernetesInput<'_>,
-) -> Result<Command, Box<KubernetesReason>> {
+) -> Result<Command, Box<KubernetesBlockedBy>> {
     if let Some(reason) = rotation_obstacle(input) {
         return Err(Box::new(reason));
     }
     let nodes = unready_servers(input);
     if !nodes.is_empty() {
-        return Err(Box::new(KubernetesReason::EarlierEncryptionKeys { nodes }));
+        return Err(Box::new(KubernetesBlockedBy::EarlierEncryptionKeys { nodes }));
     }
     let key = rotation.key.clone();
     Ok(match rotation.stage {

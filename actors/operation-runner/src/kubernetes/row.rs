@@ -13,7 +13,7 @@ use super::certificates::CertificateSubject;
 use super::command::KubernetesCommand;
 use super::decide::{Due, KubernetesInput, decide};
 use super::files::FileContext;
-use super::held::KubernetesReason;
+use super::held::KubernetesBlockedBy;
 use super::objects::endpoints::EndpointsPlan;
 use super::objects::operation::update_commands;
 use super::objects::row::healthy_servers;
@@ -24,7 +24,7 @@ use super::status::{ComponentStatus, KubernetesNode, KubernetesStatus};
 use super::versions::{images_of_components, known_versions};
 use crate::command::Command;
 use crate::decide::Row;
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::input::{Input, KubernetesMode, KubernetesPart};
 use crate::operation::{Operation, OperationName};
 use crate::view::View;
@@ -61,7 +61,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     if view.input.settings.kubernetes != KubernetesMode::Act {
         held.extend(operations.into_iter().map(|operation| Held {
             what: operation.name,
-            reason: Reason::Kubernetes(KubernetesReason::Observed),
+            reason: BlockedBy::Kubernetes(KubernetesBlockedBy::Observed),
             targets: operation.targets,
         }));
         return None;
@@ -93,7 +93,7 @@ pub(crate) fn kubernetes_input<'a>(
 }
 
 fn held_as_unusable(what: Name, why: String, targets: Vec<String>) -> Held {
-    let reason = Reason::Kubernetes(KubernetesReason::UnusableOptions { why });
+    let reason = BlockedBy::Kubernetes(KubernetesBlockedBy::UnusableOptions { why });
     Held { what: OperationName::Kubernetes(what), reason, targets }
 }
 

@@ -6,11 +6,11 @@ use madako_domain::component::Component;
 use madako_domain::status::OperationPhase;
 
 use super::command::KubernetesCommand;
-use super::held::KubernetesReason;
+use super::held::KubernetesBlockedBy;
 use super::operation::KubernetesOperationName as Name;
 use crate::command::Command;
 use crate::decide::Row;
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::input::KubernetesMode;
 use crate::operation::{OperationName, single_command_operation};
 use crate::view::{NodeView, View};
@@ -29,7 +29,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
             continue;
         }
         match find_obstacle(view, component) {
-            Some(reason) => held.push(Held { what: name, reason: Reason::Kubernetes(reason), targets }),
+            Some(reason) => held.push(Held { what: name, reason: BlockedBy::Kubernetes(reason), targets }),
             None => {
                 let command = Command::Kubernetes(KubernetesCommand::KillContainers(component));
                 operations.push(single_command_operation(name, targets, command));
@@ -39,14 +39,14 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     (!operations.is_empty()).then_some((OperationPhase::StopControlPlane, operations))
 }
 
-fn find_obstacle(view: &View<'_>, component: Component) -> Option<KubernetesReason> {
+fn find_obstacle(view: &View<'_>, component: Component) -> Option<KubernetesBlockedBy> {
     if view.input.settings.kubernetes != KubernetesMode::Act {
-        return Some(KubernetesReason::Observed);
+        return Some(KubernetesBlockedBy::Observed);
     }
     let answers = view.input.status.kubernetes.as_ref();
     let serves =
         |address: &str| answers.is_some_and(|answers| answers.is_healthy(Component::ApiServer, address));
     let nodes: Vec<String> = view.control_plane.iter().filter(|address| !serves(address)).cloned().collect();
     (component == Component::ApiServer && !nodes.is_empty())
-        .then_some(KubernetesReason::ApiServersUnhealthy { nodes })
+        .then_some(KubernetesBlockedBy::ApiServersUnhealthy { nodes })
 }

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use super::{AnnouncedStep, Failed};
 use crate::command::{Command, Volume};
 use crate::decide::Decision;
-use crate::held::Reason;
+use crate::held::BlockedBy;
 use crate::operation::OperationName;
 
 /// The request that the operation carries out. An operator may have replaced it meanwhile. An operation without a snapshot
@@ -102,7 +102,7 @@ pub(super) fn refused_restore_writes(
 pub(crate) fn refuse_request(state: &ClusterState, decision: &Decision) -> Option<RepairChange> {
     let request = state.restore.as_ref().filter(|request| request.refused.is_none())?;
     let refused = decision.held.iter().find_map(|held| match &held.reason {
-        Reason::RestoreRefused { why } if held.what == OperationName::EtcdRestore => Some(why.clone()),
+        BlockedBy::RestoreRefused { why } if held.what == OperationName::EtcdRestore => Some(why.clone()),
         _ => None,
     })?;
     let refused = RestoreRequest { refused: Some(refused), ..request.clone() };

@@ -3,7 +3,7 @@
 use madako_domain::containers::Container;
 
 use super::fleet::{A, B, C, D, Fleet, X, Y, check};
-use crate::held::Reason;
+use crate::held::BlockedBy;
 
 /// A node that is not in the configuration.
 const GONE: &str = "10.0.0.99";
@@ -396,7 +396,7 @@ fn nothing_is_removed_without_a_majority() {
     let mut fleet = Fleet::running();
     fleet.members(&[(A, '+'), (B, '?'), (C, '?'), (GONE, '-')]);
     assert_eq!(fleet.short(), "completed; held etcd-remove-member quorum(.99)");
-    let Reason::Quorum { violation, needed } = &fleet.decide().held[0].reason else {
+    let BlockedBy::Quorum { violation, needed } = &fleet.decide().held[0].reason else {
         panic!("{fleet:?}", fleet = fleet.short())
     };
     assert_eq!(violation, "1 of 4 voting members of etcd are known to run in sync");

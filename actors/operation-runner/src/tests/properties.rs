@@ -10,7 +10,7 @@ use madako_domain::status::OperationPhase;
 use proptest::prelude::*;
 
 use super::model::{Cut, Model, ModelNode};
-use crate::held::Reason;
+use crate::held::BlockedBy;
 use crate::operation::OperationName;
 
 /// Histories of each property in each run.
@@ -185,7 +185,7 @@ proptest! {
         }
         prop_assert_eq!(&decision.phase, &OperationPhase::Completed, "{:?}\n{:?}", decision, model);
         for held in &decision.held {
-            let is_manual = matches!(held.reason, Reason::FewMembers { .. });
+            let is_manual = matches!(held.reason, BlockedBy::FewMembers { .. });
             prop_assert!(is_manual && held.what == OperationName::EtcdRestart, "{:?}", held);
         }
         let wanted: BTreeSet<&str> = model.cluster.control_plane().map(|node| node.address.as_str()).collect();

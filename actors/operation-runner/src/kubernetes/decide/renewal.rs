@@ -13,7 +13,7 @@ use madako_domain::cluster::Node;
 use madako_domain::component::Component;
 use madako_domain::skew::KubernetesVersion;
 
-use super::{KubernetesDecision, KubernetesInput, Pass, Reason};
+use super::{BlockedBy, KubernetesDecision, KubernetesInput, Pass};
 use crate::kubernetes::certificates::{CertificateSubject, rereads_serving_certificate};
 use crate::kubernetes::outdated::ComponentComparison;
 use crate::limits::CLOCK_SKEW;
@@ -33,7 +33,7 @@ pub struct Renewal {
 pub struct RenewalDecision {
     pub renewal: Option<Renewal>,
     /// Nodes that wait for another reason than their turn.
-    pub held: Vec<(Reason, Vec<String>)>,
+    pub held: Vec<(BlockedBy, Vec<String>)>,
 }
 
 /// A component that restarts for its certificate.
@@ -61,7 +61,7 @@ pub fn decide_renewal(input: &KubernetesInput<'_>) -> RenewalDecision {
 }
 
 impl RenewalDecision {
-    fn hold(&mut self, reason: Reason, target: &str) {
+    fn hold(&mut self, reason: BlockedBy, target: &str) {
         match self.held.iter_mut().find(|(held, _)| *held == reason) {
             Some((_, targets)) if targets.iter().any(|held| held == target) => {}
             Some((_, targets)) => targets.push(target.to_owned()),
@@ -91,7 +91,7 @@ impl<'a> Pass<'a> {
                 continue;
             }
             if self.input.backing_off.contains(&node.address) {
-                decision.hold(Reason::BackingOff, &node.address);
+                decision.hold(BlockedBy::BackingOff, &node.address);
             } else if decision.renewal.is_none() {
                 decision.renewal = Some(Renewal { target: node.address.clone(), subjects, restart: None });
             }
@@ -105,7 +105,7 @@ impl<'a> Pass<'a> {
         due.sort_by_key(|due| (!due.is_urgent, due.leads));
         for DueRestart { node, component, subjects, is_urgent, .. } in due {
             let address = &node.address;
-            let backs_off = self.input.backing_off.contains(address).then_some(Reason::BackingOff);
+            let backs_off = self.input.backing_off.contains(address).then_some(BlockedBy::BackingOff);
             let has_turn = decision.renewal.is_none();
             let other = || has_turn.then(|| self.restart_obstacle(component, node, is_urgent)).flatten();
             let obstacle = backs_off.or_else(other);
@@ -155,8 +155,8 @@ impl<'a> Pass<'a> {
     }
 
     /// The reason for which a component may not restart now.
-    fn restart_obstacle(&self, component: Component, node: &Node, is_urgent: bool) -> Option<Reason> {
-        let skew = || Some(Reason::VersionSkew { skew: self.version_skew(component, node)? });
+    fn restart_obstacle(&self, component: Component, node: &Node, is_urgent: bool) -> Option<BlockedBy> {
+        let skew = || Some(BlockedBy::VersionSkew { skew: self.version_skew(component, node)? });
         if let Some(reason) = self.has_no_healthy_api_server().or_else(skew) {
             return Some(reason);
         }
@@ -167,7 +167,7 @@ impl<'a> Pass<'a> {
         let busy: Vec<String> =
             control_plane.filter(|address| self.input.busy.contains(*address)).cloned().collect();
         if !busy.is_empty() {
-            return Some(Reason::ControlPlaneBusy { nodes: busy });
+            return Some(BlockedBy::ControlPlaneBusy { nodes: busy });
         }
         if is_urgent {
             return None;
@@ -175,7 +175,7 @@ impl<'a> Pass<'a> {
         self.api_server_blocker().or_else(|| {
             let mut nodes = self.unhealthy_nodes(component);
             nodes.retain(|address| *address != node.address);
-            (!nodes.is_empty()).then_some(Reason::OneByOne { nodes })
+            (!nodes.is_empty()).then_some(BlockedBy::OneByOne { nodes })
         })
     }
 }

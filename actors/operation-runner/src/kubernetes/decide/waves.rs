@@ -7,7 +7,7 @@ use madako_domain::rollout::Rollout;
 use time::Duration;
 
 use super::{
-    Name, NodesByState, Pass, Reason, node_addresses, outdated_addresses, present_rollout, roll_obstacle,
+    BlockedBy, Name, NodesByState, Pass, node_addresses, outdated_addresses, present_rollout, roll_obstacle,
 };
 use crate::kubernetes::minor_upgrade;
 use crate::kubernetes::status::ComponentStatus;
@@ -39,11 +39,11 @@ impl Pass<'_> {
         };
         let backs_off = |node: &&Node| self.input.backing_off.contains(&node.address);
         let (resting, lost): (Vec<&Node>, Vec<&Node>) = lost.into_iter().partition(backs_off);
-        self.hold(restart, Reason::BackingOff, node_addresses(&resting));
+        self.hold(restart, BlockedBy::BackingOff, node_addresses(&resting));
         // A kubelet that did not register after its restart takes no wave from the others.
         let has_failed = |node: &&Node| !outdated.is_empty() && self.has_failed_in_roll(node);
         let (failed, lost): (Vec<&Node>, Vec<&Node>) = lost.into_iter().partition(has_failed);
-        self.hold(restart, Reason::Wave, node_addresses(&failed));
+        self.hold(restart, BlockedBy::Wave, node_addresses(&failed));
         match self.older_api_servers() {
             Some(reason) => self.hold(restart, reason, node_addresses(&lost)),
             None => self.add_wave(restart, lost.into_iter().map(|node| (node, Vec::new())).collect()),
@@ -53,7 +53,7 @@ impl Pass<'_> {
             self.input.status.registered.is_none() && !self.input.wanted.options.boot_taints.is_empty();
         if is_blind {
             let nodes = self.unhealthy_nodes(Component::ApiServer);
-            self.hold(start, Reason::ApiServersUnhealthy { nodes }, node_addresses(&stopped));
+            self.hold(start, BlockedBy::ApiServersUnhealthy { nodes }, node_addresses(&stopped));
         } else {
             self.add_starts(start, stopped);
         }
@@ -70,7 +70,7 @@ impl Pass<'_> {
     fn is_roll_open(&self) -> bool {
         self.older_api_servers().is_none()
             && self.api_server_blocker().is_none()
-            && matches!(roll_obstacle(self.input), None | Some(Reason::WaveWatched { .. }))
+            && matches!(roll_obstacle(self.input), None | Some(BlockedBy::WaveWatched { .. }))
     }
 
     /// Holds the kubelets that would get another minor version on a node with pods, and returns the others.
@@ -80,7 +80,7 @@ impl Pass<'_> {
         nodes: Vec<(&'n Node, Vec<Outdated>)>,
     ) -> Vec<(&'n Node, Vec<Outdated>)> {
         let mut ready = Vec::new();
-        let mut waiting: Vec<(Reason, Vec<String>)> = Vec::new();
+        let mut waiting: Vec<(BlockedBy, Vec<String>)> = Vec::new();
         for (node, why) in nodes {
             let changes = self.changes_minor_version(node);
             let obstacle = changes.then(|| minor_upgrade::obstacle(self.input, &node.address)).flatten();
@@ -145,7 +145,7 @@ impl Pass<'_> {
         }
         let later = nodes.split_off(nodes.len().min(self.input.max_concurrent_updates));
         self.start(name, &nodes);
-        self.hold(name, Reason::Wave, node_addresses(&later));
+        self.hold(name, BlockedBy::Wave, node_addresses(&later));
     }
 
     /// Restarts outdated components. Another image waits for all API servers, and other differences only for those that
@@ -179,7 +179,7 @@ impl Pass<'_> {
         nodes.sort_by_key(|(node, _)| self.input.status.unready.contains(node.name()));
         let wave = self.input.rollout.ok().flatten().map_or(1, Rollout::wave_size);
         let later = nodes.split_off(nodes.len().min(wave.min(self.input.max_concurrent_updates)));
-        self.hold(name, Reason::Wave, outdated_addresses(&later));
+        self.hold(name, BlockedBy::Wave, outdated_addresses(&later));
         self.restart(name, nodes, false);
     }
 }

@@ -82,13 +82,13 @@ pub enum ObjectDifference {
 pub struct HeldObject {
     pub what: Name,
     pub key: ResourceKey,
-    pub reason: ObjectReason,
+    pub reason: ObjectBlockedBy,
 }
 
 /// The reason why an object is not changed now.
 #[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
-pub enum ObjectReason {
+pub enum ObjectBlockedBy {
     #[strum(transparent)]
     Resource(ResourceReason),
     /// No controller manager has begun its work.
@@ -105,9 +105,9 @@ pub enum ObjectReason {
     RegistryGuard,
 }
 
-madako_json::named!(ObjectReason);
+madako_json::named!(ObjectBlockedBy);
 
-impl ObjectReason {
+impl ObjectBlockedBy {
     /// The names of all reasons.
     pub fn names() -> impl Iterator<Item = &'static str> {
         use strum::VariantNames as _;
@@ -116,7 +116,7 @@ impl ObjectReason {
     }
 }
 
-impl fmt::Display for ObjectReason {
+impl fmt::Display for ObjectBlockedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resource(reason) => reason.fmt(f),
@@ -225,11 +225,11 @@ pub fn decide(input: &ObjectsInput<'_>) -> ObjectsDecision {
     match pass.find_answer(&service_account()) {
         Some(FoundObject::Exists(_)) => {}
         Some(FoundObject::Missing) => {
-            pass.add_held(Name::WaitKubernetes, service_account().key, ObjectReason::NotInitialized);
+            pass.add_held(Name::WaitKubernetes, service_account().key, ObjectBlockedBy::NotInitialized);
             return pass.decision;
         }
         Some(FoundObject::Unread(why)) => {
-            let reason = ObjectReason::Unread { why: why.clone() };
+            let reason = ObjectBlockedBy::Unread { why: why.clone() };
             pass.add_held(Name::WaitKubernetes, service_account().key, reason);
             return pass.decision;
         }
@@ -293,12 +293,12 @@ impl<'a> Pass<'a> {
             Some((key, reason))
         });
         match backs_off {
-            Some((key, reason)) => self.add_held(name, key, ObjectReason::Resource(reason)),
+            Some((key, reason)) => self.add_held(name, key, ObjectBlockedBy::Resource(reason)),
             None => self.decision.operations.push(DueObject { name, command, why }),
         }
     }
 
-    fn add_held(&mut self, what: Name, key: ResourceKey, reason: ObjectReason) {
+    fn add_held(&mut self, what: Name, key: ResourceKey, reason: ObjectBlockedBy) {
         self.decision.held.push(HeldObject { what, key, reason });
     }
 
@@ -312,7 +312,9 @@ impl<'a> Pass<'a> {
             wanted.iter().map(|resource| (&resource.key, resource)).collect();
         for DueResource { key, why, held } in due {
             match (held, wanted.get(&key)) {
-                (Some(reason), _) => self.add_held(Name::ResourceApply, key, ObjectReason::Resource(reason)),
+                (Some(reason), _) => {
+                    self.add_held(Name::ResourceApply, key, ObjectBlockedBy::Resource(reason))
+                }
                 (None, Some(resource)) => self.decision.operations.push(DueObject {
                     name: Name::ResourceApply,
                     command: Command::ApplyResource(resource.manifest.clone()),
@@ -323,18 +325,22 @@ impl<'a> Pass<'a> {
         }
         let derived = self.input.user.wanted.iter().filter(|resource| is_derived(&resource.key));
         for resource in derived {
-            self.add_held(Name::ResourceApply, resource.key.clone(), ObjectReason::KeptByService);
+            self.add_held(Name::ResourceApply, resource.key.clone(), ObjectBlockedBy::KeptByService);
         }
         for (key, found) in &self.input.answers.resources {
             if let FoundObject::Unread(why) = found {
-                self.add_held(Name::ResourceApply, key.clone(), ObjectReason::Unread { why: why.clone() });
+                self.add_held(Name::ResourceApply, key.clone(), ObjectBlockedBy::Unread { why: why.clone() });
             }
         }
         for (stored, why) in &self.input.user.faults {
             let named = stored.strip_prefix(keys::RESOURCES).unwrap_or(stored);
             let unnamed = || ResourceKey { kind: named.to_owned(), namespace: None, name: String::new() };
             let key = ResourceKey::parse(named).unwrap_or_else(|_| unnamed());
-            self.add_held(Name::ResourceApply, key, ObjectReason::UnreadableDefinition { why: why.clone() });
+            self.add_held(
+                Name::ResourceApply,
+                key,
+                ObjectBlockedBy::UnreadableDefinition { why: why.clone() },
+            );
         }
     }
 
@@ -362,7 +368,7 @@ impl<'a> Pass<'a> {
             Ok(upstreams) => upstreams,
             Err(why) => {
                 let key = config_map_name(CLUSTER_DNS).key;
-                return self.add_held(Name::UpdateClusterDnsConfigmap, key, ObjectReason::Unread { why });
+                return self.add_held(Name::UpdateClusterDnsConfigmap, key, ObjectBlockedBy::Unread { why });
             }
         };
         let names = (Name::CreateClusterDnsConfigmap, Name::UpdateClusterDnsConfigmap);
@@ -397,7 +403,7 @@ impl<'a> Pass<'a> {
                 self.add_due(create, Command::CreateConfigMap(manifest), why);
             }
             Some(FoundObject::Unread(why)) => {
-                self.add_held(update, object.key.clone(), ObjectReason::Unread { why: why.clone() });
+                self.add_held(update, object.key.clone(), ObjectBlockedBy::Unread { why: why.clone() });
             }
             Some(FoundObject::KindUnknown) | None => {}
         }
@@ -450,7 +456,11 @@ impl<'a> Pass<'a> {
                 self.add_due(create, creation(manifest), why);
             }
             Some(FoundObject::Unread(why)) => {
-                self.add_held(update, manifest.name().key.clone(), ObjectReason::Unread { why: why.clone() });
+                self.add_held(
+                    update,
+                    manifest.name().key.clone(),
+                    ObjectBlockedBy::Unread { why: why.clone() },
+                );
             }
             Some(FoundObject::KindUnknown) | None => {}
         }
@@ -462,7 +472,7 @@ impl<'a> Pass<'a> {
         for change in node_changes(self.input.cluster, objects) {
             let key = node_key(&change.name);
             match self.find_failure(&key, || node_fingerprint(&change)) {
-                Some(reason) => self.add_held(Name::UpdateNode, key, ObjectReason::Resource(reason)),
+                Some(reason) => self.add_held(Name::UpdateNode, key, ObjectBlockedBy::Resource(reason)),
                 None => ready.push(change),
             }
         }
@@ -477,17 +487,17 @@ impl<'a> Pass<'a> {
         let surplus = surplus_nodes(self.input.cluster, objects);
         let guard = || {
             if self.input.is_guarded {
-                return Some(ObjectReason::RegistryGuard);
+                return Some(ObjectBlockedBy::RegistryGuard);
             }
             let (nodes, all) = (surplus.len(), objects.len());
             let is_held = needs_removal_approval(nodes, all) && !self.input.is_removal_agreed;
-            is_held.then_some(ObjectReason::RemovalGuard { nodes, all })
+            is_held.then_some(ObjectBlockedBy::RemovalGuard { nodes, all })
         };
         let guard = guard();
         let mut ready = Vec::new();
         for name in surplus {
             let key = node_key(&name);
-            let fails = || self.find_failure(&key, || "removed".to_owned()).map(ObjectReason::Resource);
+            let fails = || self.find_failure(&key, || "removed".to_owned()).map(ObjectBlockedBy::Resource);
             match guard.clone().or_else(fails) {
                 Some(reason) => self.add_held(Name::RemoveNode, key, reason),
                 None => ready.push(name),

@@ -9,9 +9,9 @@ use super::decide::{ObjectsInput, decide};
 use super::operation::{ObjectCommand, ObjectOperationName};
 use crate::command::Command;
 use crate::decide::Row;
-use crate::held::{Held, Reason};
+use crate::held::{BlockedBy, Held};
 use crate::input::{Input, KubernetesMode};
-use crate::kubernetes::held::KubernetesReason;
+use crate::kubernetes::held::KubernetesBlockedBy;
 use crate::operation::{Operation, OperationName, single_command_operation};
 use crate::view::View;
 
@@ -23,13 +23,13 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let decision = decide(&objects_input(view.input, &domain, &healthy)?);
     held.extend(decision.held.into_iter().map(|waiting| Held {
         what: OperationName::Object(waiting.what),
-        reason: Reason::Object(waiting.reason),
+        reason: BlockedBy::Object(waiting.reason),
         targets: vec![waiting.key.to_string()],
     }));
     if view.input.settings.kubernetes != KubernetesMode::Act {
         held.extend(decision.operations.into_iter().map(|due| Held {
             what: OperationName::Object(due.name),
-            reason: Reason::Kubernetes(KubernetesReason::Observed),
+            reason: BlockedBy::Kubernetes(KubernetesBlockedBy::Observed),
             targets: due.command.objects().into_iter().map(|(key, _)| key.to_string()).collect(),
         }));
         return None;

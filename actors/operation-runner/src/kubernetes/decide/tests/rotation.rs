@@ -12,7 +12,7 @@ impl Fleet {
     fn step(&self, rotation: &EncryptionRotation) -> String {
         match rotation::decide(rotation, &self.input()).map_err(|reason| *reason) {
             Ok(command) => format!("{} {}", command.name(), command.target()),
-            Err(Reason::EarlierEncryptionKeys { nodes }) => format!("waits for {}", nodes.join(" ")),
+            Err(BlockedBy::EarlierEncryptionKeys { nodes }) => format!("waits for {}", nodes.join(" ")),
             Err(reason) => reason.name().to_owned(),
         }
     }

@@ -173,7 +173,7 @@ fn item_of_the_store_replaces_that_of_the_metrics() {
 
 #[test]
 fn values_of_labels_in_rules_exist() {
-    use madako_operation_runner::held::Reason;
+    use madako_operation_runner::held::BlockedBy;
     use madako_protocol::event::PlanBlockedBy;
 
     let names: BTreeMap<&str, Vec<&str>> = BTreeMap::from([
@@ -185,7 +185,7 @@ fn values_of_labels_in_rules_exist() {
             "madako_reboot_waiting_since_timestamp_seconds",
             madako_reboot_queue::next_action::BlockedBy::NAMES.to_vec(),
         ),
-        ("madako_operations_held_since_timestamp_seconds", Reason::names().collect()),
+        ("madako_operations_held_since_timestamp_seconds", BlockedBy::names().collect()),
         ("madako_planner_blocked_since_timestamp_seconds", PlanBlockedBy::NAMES.to_vec()),
         ("madako_placement_applications", madako_domain::placement::decision::Outcome::NAMES.to_vec()),
     ]);
