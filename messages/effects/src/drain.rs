@@ -84,7 +84,7 @@ impl From<KubernetesError> for Stop {
 ///
 /// # Errors
 ///
-/// The API server does not tell.
+/// The API server does not answer, or refuses.
 pub async fn find_undrained(
     kubernetes: &dyn Kubernetes,
     node: &str,

@@ -122,7 +122,7 @@ struct KubeState {
     stuck: BTreeSet<String>,
     writes: Vec<String>,
     asked: usize,
-    /// Time until an answer about a node.
+    /// Time until an answer about a node, on the paused clock of the tests.
     latency: Duration,
 }
 
