@@ -64,8 +64,10 @@ pub(crate) const PULL_TRIES: u32 = 3;
 /// Seconds between two attempts of a pull: CKE's value.
 pub(crate) const PULL_PAUSE: u32 = 10;
 
-/// Seconds between SIGTERM and SIGKILL for a container: the shutdown time of rivers, and docker's default.
+/// Seconds between SIGTERM and SIGKILL for a container: docker's default.
 pub(crate) const STOP_GRACE: u64 = 10;
+/// The same for rivers, which refuse new connections from SIGTERM on: requests end within a second, and watches do not end.
+pub(crate) const RIVERS_GRACE: u64 = 1;
 /// Seconds of a permit that an action needs after the grace of a stopped container: remove it, and run a new one.
 pub(crate) const AFTER_GRACE: u64 = 5;
 /// Seconds that a remote command ends before its deadline: one because the clocks are compared in whole seconds, and one

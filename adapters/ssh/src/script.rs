@@ -11,7 +11,7 @@ use madako_domain::containers::{Container, ContainerName, Mount};
 use madako_protocol::node::{ContainerSpec, NodeAction, RUNNING};
 
 use crate::label;
-use crate::limits::{AFTER_GRACE, PULL_PAUSE, PULL_TRIES, STOP_GRACE};
+use crate::limits::{AFTER_GRACE, PULL_PAUSE, PULL_TRIES, RIVERS_GRACE, STOP_GRACE};
 use crate::tar::{self, TarError};
 
 /// Exit code of a script that found a container of another program.
@@ -95,15 +95,18 @@ fi
 
 /// Ends the container `id` with SIGTERM and removes it. The script waits itself: a waiting engine would go on when the
 /// script is killed. An error of SIGTERM counts only if the container cannot be removed, because it may have ended.
-fn end_container(seconds: u64) -> String {
-    let wait = wait_for_end(seconds);
+fn end_container(container: ContainerName, seconds: u64) -> String {
+    let wait = wait_for_end(container, seconds);
     format!("{ASK_TO_END}{wait}docker container rm --force \"$id\" >/dev/null || exit 1\n")
 }
 
 const ASK_TO_END: &str = "docker container kill --signal=TERM \"$id\" >/dev/null || :\n";
 
-fn wait_for_end(seconds: u64) -> String {
-    let grace = seconds.saturating_sub(AFTER_GRACE).clamp(1, STOP_GRACE);
+fn wait_for_end(container: ContainerName, seconds: u64) -> String {
+    let is_of = |rivers: Container| container == ContainerName::for_container(rivers);
+    let is_proxy = is_of(Container::Rivers) || is_of(Container::EtcdRivers);
+    let most = if is_proxy { RIVERS_GRACE } else { STOP_GRACE };
+    let grace = seconds.saturating_sub(AFTER_GRACE).clamp(1, most);
     format!("timeout {grace} docker container wait \"$id\" >/dev/null || :\n")
 }
 
@@ -116,12 +119,12 @@ if [ "$state" = true ]; then echo {RUNNING}; exit 0; fi
 docker container rm "$id" >/dev/null || exit 1
 "#,
         find = find_container(container),
-        wait = wait_for_end(seconds),
+        wait = wait_for_end(container, seconds),
     )
 }
 
 fn stop_container(container: ContainerName, seconds: u64) -> String {
-    format!("{}[ -n \"$id\" ] || exit 0\n{}", find_container(container), end_container(seconds))
+    format!("{}[ -n \"$id\" ] || exit 0\n{}", find_container(container), end_container(container, seconds))
 }
 
 fn kill(container: ContainerName) -> String {
@@ -185,7 +188,7 @@ fi
 "#,
         find = find_container(spec.container),
         data = require_data_script(spec),
-        end = end_container(seconds),
+        end = end_container(spec.container, seconds),
         logging = logging_options(),
         label = quote(&format!("{}={}", label::LABEL, label::write_label(&spec.builtin, &spec.extra))),
         words = run_words(spec).join(" "),

@@ -146,11 +146,15 @@ fn a_container_that_ignores_sigterm_is_killed_when_the_time_is_over() {
 
 #[test]
 fn the_grace_period_is_a_part_of_the_time_limit() {
+    let etcd = ContainerName::for_container(Container::Etcd);
     for (seconds, grace) in [(3, 1), (8, 3), (15, 10), (600, 10)] {
         assert!(
-            end_container(seconds).contains(&format!("timeout {grace} docker container wait")),
+            end_container(etcd, seconds).contains(&format!("timeout {grace} docker container wait")),
             "{seconds}"
         );
+    }
+    for rivers in [Container::Rivers, Container::EtcdRivers].map(ContainerName::for_container) {
+        assert!(end_container(rivers, 600).contains("timeout 1 docker container wait"));
     }
 }
 

@@ -87,6 +87,31 @@ fn rebooting(index: u32, node: &str, since: &str) -> String {
     )
 }
 
+#[tokio::test]
+async fn explanation_of_a_back_off_has_the_reason_of_the_aborted_drain() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let commands = "reboot:\n  reboot_command: [reboot]\n  boot_check_command: [check]\n";
+    let file = etcd.file("cluster.yml", format!("{CLUSTER}{commands}"));
+    etcd.run(&["cluster", "set", &file]).await.calm();
+    let entry = json!({
+        "index": "0", "node": "10.0.0.2", "status": "queued", "last_transition_time": LONG_AGO,
+        "drain_backoff_count": 1, "drain_backoff_expire": "2100-01-01T00:00:00Z",
+    });
+    etcd.put("reboots/data/0000000000000000", entry.to_string()).await;
+    for (id, why) in [(1, "an earlier reason"), (2, "the pod apps/web is on an unreachable node")] {
+        let record = json!({
+            "id": id.to_string(), "status": "completed", "operation": "reboot-drain-timeout",
+            "command": {"name": "rebootDrainTimeoutCommand", "target": "10.0.0.2"}, "targets": ["10.0.0.2"],
+            "info": why, "error": "", "start-at": LONG_AGO, "end-at": LONG_AGO,
+        });
+        etcd.put(&format!("records/{id:016x}"), record.to_string()).await;
+    }
+    let answer = etcd.run(&["reboot-queue", "explain", "-o", "json"]).await;
+    let why = "draining was aborted once; the next attempt is at 2100-01-01T00:00:00Z; \
+               the last drain ended: the pod apps/web is on an unreachable node";
+    assert_eq!(answer.json()[0]["why"], why);
+}
+
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 
 #[tokio::test]

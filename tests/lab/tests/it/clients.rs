@@ -157,8 +157,9 @@ impl Reports {
         wrong
     }
 
-    /// Prints the sums of all clients by kind. A busy host stops a client for seconds, so that no limit of a gap holds
+    /// Prints the sums of all clients by kind, and some of the requests that failed twice. A busy host stops a client for seconds, so that no limit of a gap holds
     /// everywhere.
+    #[allow(clippy::print_stdout, reason = "the output of a test")]
     fn print(&self, what: &str) {
         let mut sums: BTreeMap<&str, Count> = BTreeMap::new();
         for (kind, count) in self.0.values().flat_map(|report| &report.kinds) {
@@ -170,6 +171,13 @@ impl Reports {
             sum.failures += count.failures;
             sum.failed += count.failed;
             sum.longest_gap_ms = sum.longest_gap_ms.max(count.longest_gap_ms);
+        }
+        for (client, report) in &self.0 {
+            for (kind, _) in report.kinds.iter().filter(|(_, count)| count.failed > 0) {
+                let of_kind = report.failures.iter().filter(|failure| failure.kind == *kind);
+                let told: Vec<_> = of_kind.take(5).collect();
+                println!("{client}: {kind}: {told:?}");
+            }
         }
         for (kind, sum) in sums {
             measured(

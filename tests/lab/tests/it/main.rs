@@ -16,6 +16,7 @@ mod kubernetes_contract;
 mod kubernetes_faults;
 mod kubernetes_kills;
 mod machines;
+mod named_node;
 mod nodes;
 mod operations;
 mod power;

@@ -126,12 +126,18 @@ async fn ask_servers(gathered: &GatheredStates) -> DeprecationAnswers {
     answers
 }
 
-/// Refuses images of Kubernetes that break the version policy.
+/// Refuses images of Kubernetes that break the version policy, and those whose version is not known.
 ///
 /// # Errors
 /// An image is refused, or the state cannot be read.
 pub(crate) async fn refuse_skew(global: &Global, images: &[Assignment]) -> Result<(), Failure> {
     let (planned, _) = make_plan(global, images, MAX_CONCURRENT_UPDATES).await?;
+    if planned.version.is_none() {
+        let image = &planned.image;
+        return Err(Failure::failed(format_args!(
+            "the version of the image {image} is not known: no node has the image, and its tag names no version"
+        )));
+    }
     match planned.refused.is_empty() {
         true => Ok(()),
         false => Err(Failure::failed(describe_refusal(&planned.refused))),

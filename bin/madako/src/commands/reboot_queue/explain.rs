@@ -1,13 +1,19 @@
 //! `madako reboot-queue explain`: the next action for each entry, its time, and its obstacle.
 
+use std::collections::BTreeMap;
+
+use madako_domain::record::Record;
 use madako_domain::state::ClusterState;
+use madako_domain::store::Snapshot;
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_reboot_queue::explain::{ExplainContext, explain};
 use madako_reboot_queue::next_action::Explained;
+use madako_reboot_queue::transition::DRAIN_TIMEOUT;
 use madako_supervisor::config::Config;
 use time::OffsetDateTime;
 
+use super::forecast::read_records;
 use crate::cli::Global;
 use crate::commands::machine::list::address_order;
 use crate::failure::Failure;
@@ -61,6 +67,12 @@ async fn find(
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
     let context = ExplainContext { settings: config.reboots, kubernetes: config.reaches_kubernetes() };
     let mut explained = explain(&state, &context, clock.now());
+    let aborts = read_aborts(&snapshot);
+    for entry in explained.iter_mut().filter(|entry| entry.obstacle == Some("back-off")) {
+        if let (Some(why), Some(reason)) = (&mut entry.why, aborts.get(&entry.node)) {
+            *why = format!("{why}; the last drain ended: {reason}");
+        }
+    }
     if let Some(address) = &args.address {
         explained.retain(|entry| entry.node == *address);
         if explained.is_empty() {
@@ -70,6 +82,14 @@ async fn find(
         }
     }
     Ok(explained)
+}
+
+/// The reason for the end of the newest aborted drain of each node.
+fn read_aborts(snapshot: &Snapshot) -> BTreeMap<String, String> {
+    let aborts = read_records(snapshot).into_iter().filter(|record| record.operation == DRAIN_TIMEOUT);
+    aborts
+        .flat_map(|Record { targets, info, .. }| targets.into_iter().map(move |it| (it, info.clone())))
+        .collect()
 }
 
 pub(crate) fn list_columns() -> List {

@@ -102,7 +102,7 @@ async fn find(
         Some(file) => read_nodes(file, &cluster.value)?,
         None => Vec::new(),
     };
-    let history = read_history(&snapshot);
+    let history = History::from_records(&read_records(&snapshot));
     let workloads = server.workloads.workloads().await.map_err(read_failure)?;
     // An unusable section is an obstacle of the forecast; without it, no namespace is protected.
     let protected = match explain::config(&state) {
@@ -175,7 +175,8 @@ fn read_state(snapshot: &Snapshot) -> Result<ClusterState, Failure> {
     Ok(state)
 }
 
-fn read_history(snapshot: &Snapshot) -> History {
+/// The readable records, the oldest first.
+pub(super) fn read_records(snapshot: &Snapshot) -> Vec<Record> {
     let stored = snapshot.entries.iter().filter(|(key, _)| key.starts_with(keys::RECORDS));
     let mut records: Vec<Record> = Vec::new();
     for (key, entry) in stored {
@@ -184,7 +185,7 @@ fn read_history(snapshot: &Snapshot) -> History {
             Err(failure) => print_warning(failure.message().unwrap_or_default()),
         }
     }
-    History::from_records(&records)
+    records
 }
 
 /// Sends the evictions as dry runs, one after another, and at most 20 a second. The answers have the uids of their pods.
