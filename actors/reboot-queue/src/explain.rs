@@ -1,5 +1,7 @@
 //! Explains the next actions from the store alone, for commands in a process that does not lead.
 
+use std::collections::BTreeMap;
+
 use madako_domain::reboot::RebootSettings;
 use madako_domain::reboot::config::RebootConfig;
 use madako_domain::state::ClusterState;
@@ -18,11 +20,13 @@ pub fn config(state: &ClusterState) -> Result<RebootConfig, BlockedBy> {
 }
 
 /// Inputs that the store does not have.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ExplainContext {
     pub settings: RebootSettings,
     /// The service reaches Kubernetes.
     pub kubernetes: bool,
+    /// The reason for the end of the newest aborted drain of each node, by address.
+    pub aborts: BTreeMap<String, String>,
 }
 
 /// Next action of every entry, in the order of service.
@@ -31,13 +35,21 @@ pub struct ExplainContext {
 /// reachable, and no node as booted or empty. The leader is assumed to run commands.
 #[must_use]
 pub fn explain(state: &ClusterState, context: &ExplainContext, now: OffsetDateTime) -> Vec<Explained> {
-    next(state, context, now).iter().map(Explained::from).collect()
+    let explain = |next: &NextAction| {
+        let mut explained = Explained::from(next);
+        let reason = context.aborts.get(&next.node);
+        if let (Some(BlockedBy::BackOff { .. }), Some(reason)) = (&next.blocked_by, reason) {
+            explained.why = explained.why.map(|why| format!("{why}; the last drain ended: {reason}"));
+        }
+        explained
+    };
+    next(state, context, now).iter().map(explain).collect()
 }
 
 /// Indexes of the entries of workers that did not boot in time.
 #[must_use]
 pub fn overdue_workers(state: &ClusterState, settings: RebootSettings, now: OffsetDateTime) -> Vec<i64> {
-    let context = ExplainContext { settings, kubernetes: true };
+    let context = ExplainContext { settings, kubernetes: true, aborts: BTreeMap::new() };
     let actions = next(state, &context, now).into_iter();
     let is_overdue = |action: &NextAction| {
         matches!(action.blocked_by, Some(BlockedBy::BootOverdue { keeps_slot: false, .. }))
@@ -73,6 +85,7 @@ mod tests {
     const CONTEXT: ExplainContext = ExplainContext {
         settings: RebootSettings { boot_timeout: BOOT_TIMEOUT, cordon_first: false },
         kubernetes: true,
+        aborts: BTreeMap::new(),
     };
 
     #[test]

@@ -61,7 +61,7 @@ enum Command {
     /// with a new image of etcd or of the tools, and with `kubernetes.mode: act` those of Kubernetes.
     ///
     /// If a cluster is stored, the command refuses an image of Kubernetes that breaks the version policy, as `madako kube plan`
-    /// does, and stores nothing. It connects to every node for this. With --force, it asks no node; the leader still starts no
+    /// does, or whose version is not known, and stores nothing. It connects to every node for this. With --force, it asks no node; the leader still starts no
     /// component at a version that the policy forbids.
     #[command(
         after_help = "Examples:\n  madako images set etcd=registry.example.com/etcd:3.5.16\n  madako images set tools= pause="

@@ -132,16 +132,17 @@ async fn ask_servers(gathered: &GatheredStates) -> DeprecationAnswers {
 /// An image is refused, or the state cannot be read.
 pub(crate) async fn refuse_skew(global: &Global, images: &[Assignment]) -> Result<(), Failure> {
     let (planned, _) = make_plan(global, images, MAX_CONCURRENT_UPDATES).await?;
+    find_refusal(&planned).map_or(Ok(()), |why| Err(Failure::failed(why)))
+}
+
+fn find_refusal(planned: &ComponentsPlan) -> Option<String> {
+    let image = &planned.image;
     if planned.version.is_none() {
-        let image = &planned.image;
-        return Err(Failure::failed(format_args!(
+        return Some(format!(
             "the version of the image {image} is not known: no node has the image, and its tag names no version"
-        )));
+        ));
     }
-    match planned.refused.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::failed(describe_refusal(&planned.refused))),
-    }
+    (!planned.refused.is_empty()).then(|| describe_refusal(&planned.refused))
 }
 
 /// One line for each rule, with the first component that breaks it.
@@ -270,6 +271,25 @@ mod tests {
             ],
             "{text}"
         );
+    }
+
+    #[test]
+    fn an_image_is_stored_only_at_a_known_version_that_breaks_no_rule() {
+        let planned = |version: Option<&str>| ComponentsPlan {
+            image: "k:latest".to_owned(),
+            version: version.map(|version| version.parse().unwrap()),
+            is_guessed: false,
+            components: Vec::new(),
+            steps: Vec::new(),
+            held: Vec::new(),
+            refused: Vec::new(),
+            expected_seconds: 0,
+            deprecated_apis: Vec::new(),
+            notes: Vec::new(),
+        };
+        assert_eq!(find_refusal(&planned(Some("1.31.0"))), None);
+        let why = find_refusal(&planned(None)).unwrap();
+        assert!(why.starts_with("the version of the image k:latest is not known"), "{why}");
     }
 
     #[test]
