@@ -157,8 +157,8 @@ impl Reports {
         wrong
     }
 
-    /// Prints the sums of all clients by kind, and some of the requests that failed twice. A busy host stops a client for seconds, so that no limit of a gap holds
-    /// everywhere.
+    /// Prints the sums of all clients by kind, and the first failures of each client and kind of which a request failed twice. A
+    /// busy host stops a client for seconds, so that no limit of a gap holds everywhere.
     #[allow(clippy::print_stdout, reason = "the output of a test")]
     fn print(&self, what: &str) {
         let mut sums: BTreeMap<&str, Count> = BTreeMap::new();

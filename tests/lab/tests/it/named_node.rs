@@ -2,13 +2,12 @@
 
 use madako_lab::{LOGIN, OPTIONS};
 use serde_json::Value;
-use tokio::time::Instant;
 
 use crate::clients::start_pods;
 use crate::components::kubeconfig;
+use crate::eventually;
 use crate::fleet::Fleet;
 use crate::power::{add_reboot, power_cycle, reboot_commands};
-use crate::{eventually, measured};
 
 /// The only control plane node, and a worker.
 const MACHINES: [usize; 2] = [0, 1];
@@ -74,10 +73,8 @@ async fn a_node_with_a_name_joins_behind_its_boot_taint_and_reboots() {
     fleet.madako(&["constraints", "set", "control-plane-count", "1"]).await.unwrap();
     fleet.madako(&["constraints", "set", "minimum-workers", "0"]).await.unwrap();
     fleet.service.write("cluster.yml", &cluster(&fleet)).unwrap();
-    let began = Instant::now();
     fleet.madako(&["cluster", "set", "cluster.yml"]).await.unwrap();
     assert!(has_boot_taint(&ready_worker(&fleet).await));
-    measured("a worker with a name is Ready, from the stored cluster on", began.elapsed());
     fleet.settled(&MACHINES[..1]).await;
     let credentials = kubeconfig(&fleet).await;
     let untaint = async |nodes: &str| {
