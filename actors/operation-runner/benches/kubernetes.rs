@@ -145,6 +145,7 @@ fn missing_objects(cluster: &Cluster) -> ObjectAnswers {
         annotations: BTreeMap::new(),
         taints: Vec::new(),
         is_ready: true,
+        reported_at: None,
         is_deleted: false,
     };
     let resources = static_resources(&DnsImages::default_images()).into_iter();

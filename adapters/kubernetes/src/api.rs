@@ -15,7 +15,9 @@ use kube::Client;
 use kube::api::{
     DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions, Request, Resource,
 };
-use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, KubeNode, Pod, PodId};
+use madako_domain::kubernetes::{
+    ANNOTATION_CORDONED_BEFORE, ANNOTATION_REBOOT, EvictionOutcome, KubeNode, Pod, PodId,
+};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use madako_protocol::permit::Permit;
 use serde::de::DeserializeOwned;
@@ -343,19 +345,29 @@ impl Kubernetes for ApiServer {
     }
 
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
-        let patch = json!({
+        permit.check(Instant::now())?;
+        let found = self.node(node).await?;
+        let mut patch = json!({
             "metadata": {"annotations": {ANNOTATION_REBOOT: "true"}},
             "spec": {"unschedulable": true},
         });
+        if found.is_some_and(|found| found.is_cordoned_by_another()) {
+            patch["metadata"]["annotations"][ANNOTATION_CORDONED_BEFORE] = json!("true");
+        }
         self.patch_node(permit, "cordon", node, patch).await
     }
 
     async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
+        permit.check(Instant::now())?;
+        let found = self.node(node).await?;
         // `null` removes a field, so that a repetition changes nothing.
-        let patch = json!({
-            "metadata": {"annotations": {ANNOTATION_REBOOT: null}},
-            "spec": {"unschedulable": null},
+        let mut patch = json!({
+            "metadata": {"annotations": {ANNOTATION_REBOOT: null, ANNOTATION_CORDONED_BEFORE: null}},
         });
+        // A repetition finds no annotation, and leaves the cordon of another client.
+        if found.is_some_and(|found| found.is_cordoned_by_us() && !found.was_cordoned_before()) {
+            patch["spec"] = json!({"unschedulable": null});
+        }
         self.patch_node(permit, "uncordon", node, patch).await
     }
 

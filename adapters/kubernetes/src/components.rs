@@ -20,7 +20,7 @@ use madako_domain::component::Component;
 use madako_domain::deprecated_api::DeprecatedApi;
 use madako_protocol::authorities::{Authorities, CertificateRequest, IssuedCertificate, Usage};
 use madako_protocol::components::Components;
-use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::kubernetes::{Kubernetes as _, KubernetesError};
 use madako_protocol::permit::Permit;
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -296,6 +296,17 @@ impl Components for NodeComponents {
             let pods = server.listed_pods(node).await?;
             Ok(pods.iter().flat_map(|pod| convert::restarted_containers(pod, since)).collect())
         };
+        self.ask_any_server(&what, servers, ask).await
+    }
+
+    async fn read_taints(
+        &self,
+        servers: &[String],
+        node: &str,
+    ) -> Result<Option<Vec<Taint>>, KubernetesError> {
+        let what = format!("taints of node {node}");
+        let ask =
+            |server: Arc<ApiServer>| async move { Ok(server.node(node).await?.map(|found| found.taints)) };
         self.ask_any_server(&what, servers, ask).await
     }
 

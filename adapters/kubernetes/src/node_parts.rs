@@ -11,6 +11,8 @@ use madako_domain::kubernetes::KubeNode;
 use madako_domain::objects::NodeObject;
 use serde::Deserialize;
 
+use crate::convert;
+
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct NodeParts {
     #[serde(default)]
@@ -43,9 +45,11 @@ struct Status {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Condition {
     r#type: String,
     status: String,
+    last_heartbeat_time: Option<Time>,
 }
 
 /// A list of nodes is read as a list of these parts.
@@ -63,11 +67,14 @@ impl ListableResource for NodeParts {
 }
 
 impl NodeParts {
+    fn ready_condition(&self) -> Option<&Condition> {
+        let conditions = self.status.as_ref().and_then(|status| status.conditions.as_deref());
+        conditions?.iter().find(|condition| condition.r#type == "Ready")
+    }
+
     /// The status of the condition `Ready`; `None`: it is neither true nor false.
     fn ready(&self) -> Option<bool> {
-        let conditions = self.status.as_ref().and_then(|status| status.conditions.as_deref());
-        let ready = conditions?.iter().find(|condition| condition.r#type == "Ready")?;
-        match ready.status.as_str() {
+        match self.ready_condition()?.status.as_str() {
             "True" => Some(true),
             "False" => Some(false),
             _ => None,
@@ -97,6 +104,7 @@ impl NodeParts {
     pub(crate) fn to_object(&self) -> Result<NodeObject, &'static str> {
         let metadata = &self.metadata;
         let version = metadata.resource_version.clone();
+        let reported_at = self.ready_condition().and_then(|ready| ready.last_heartbeat_time.clone());
         Ok(NodeObject {
             name: metadata.name.clone().ok_or("a node has no metadata.name")?,
             resource_version: version.ok_or("a node has no metadata.resourceVersion")?,
@@ -104,6 +112,7 @@ impl NodeParts {
             annotations: metadata.annotations.clone().unwrap_or_default(),
             taints: self.taints(),
             is_ready: self.ready() == Some(true),
+            reported_at: reported_at.and_then(|at| convert::to_time(at).ok()),
             is_deleted: metadata.deletion_timestamp.is_some(),
         })
     }

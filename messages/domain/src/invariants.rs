@@ -1,9 +1,10 @@
 //! The invariants (table in `docs/ARCHITECTURE.md`) as pure predicates over plain data.
 //!
 //! Unit tests, property tests, the simulation and the leader call these functions. This module has I1 to
-//! I13 and I15, [`skew`](crate::skew) has I14; the simulation judges I16 and I17. Each predicate returns all violations.
+//! I13, I15 and I18, [`skew`](crate::skew) has I14; the simulation judges I16 and I17. Each predicate returns all violations.
 
 mod api;
+mod boot;
 mod disruption;
 mod placement;
 mod quorum;
@@ -21,6 +22,7 @@ use crate::constraints::Constraints;
 use crate::repair::queue::RepairQueue;
 
 pub use self::api::api_available;
+pub use self::boot::check_boot_taints;
 pub use self::disruption::check_wave;
 pub use self::placement::{
     BindingCheck, BindingEvidence, PlacementChange, check_allowed_bindings, evidence_conditions,
@@ -64,6 +66,8 @@ pub enum Id {
     I16,
     /// Owned cordons: each cordon of this system belongs to a repair or a reboot.
     I17,
+    /// Boot taints first: no kubelet starts on a registered node without them.
+    I18,
 }
 
 named!(Id all);

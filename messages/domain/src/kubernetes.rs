@@ -13,6 +13,10 @@ use crate::cluster::Taint;
 /// The annotation that CKE puts on the nodes that it cordons, with the value `true`.
 pub const ANNOTATION_REBOOT: &str = "cke.cybozu.com/reboot";
 
+/// The annotation, with the value `true`, of a node that another client had cordoned before CKE's annotation was put on it. The
+/// node stays cordoned when the annotations are removed.
+pub const ANNOTATION_CORDONED_BEFORE: &str = "madako/cordoned-before";
+
 /// A node as the API server shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KubeNode {
@@ -35,6 +39,18 @@ impl KubeNode {
     #[must_use]
     pub fn is_cordoned_by_us(&self) -> bool {
         self.annotations.get(ANNOTATION_REBOOT).is_some_and(|value| value == "true")
+    }
+
+    /// True if another client cordoned the node, and CKE or Madako did not.
+    #[must_use]
+    pub fn is_cordoned_by_another(&self) -> bool {
+        self.unschedulable && !self.is_cordoned_by_us()
+    }
+
+    /// True if the node stays cordoned after a reboot or a repair.
+    #[must_use]
+    pub fn was_cordoned_before(&self) -> bool {
+        self.annotations.get(ANNOTATION_CORDONED_BEFORE).is_some_and(|value| value == "true")
     }
 }
 

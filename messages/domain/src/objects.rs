@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
+use time::OffsetDateTime;
 
 use crate::certificate::Validity;
 use crate::cluster::Taint;
@@ -124,6 +125,8 @@ pub struct NodeObject {
     pub taints: Vec<Taint>,
     /// The condition `Ready` is true.
     pub is_ready: bool,
+    /// Time of the kubelet's last report on this condition, by the clock of the node, in whole seconds; `None` if unknown.
+    pub reported_at: Option<OffsetDateTime>,
     /// The deletion of the object has begun.
     pub is_deleted: bool,
 }

@@ -17,8 +17,9 @@ const FAILED_PERCENT: usize = 5;
 pub struct Rollout {
     /// The image that the nodes get. Another image begins anew.
     pub image: String,
-    /// Nodes of the next wave; 0: a node of the present wave has failed.
-    pub wave: usize,
+    /// Nodes of the next wave of each component, at first one; 0: a node of the present wave has failed.
+    #[serde(default)]
+    pub waves: BTreeMap<String, usize>,
     /// Nodes of the present wave that are not known to be good, with the component that restarts.
     pub watched: BTreeMap<String, String>,
     /// Nodes that failed, with the reason.
@@ -51,7 +52,7 @@ impl Rollout {
     /// A roll before its first wave.
     #[must_use]
     pub fn new(image: &str) -> Self {
-        Self { image: image.to_owned(), wave: 1, ..Self::default() }
+        Self { image: image.to_owned(), ..Self::default() }
     }
 
     /// The roll for an image. A pause is the operator's, and stays.
@@ -66,10 +67,16 @@ impl Rollout {
         FAILED_NODES.max((nodes * FAILED_PERCENT).div_ceil(100))
     }
 
-    /// Nodes that the next wave may have.
+    /// Nodes that the next wave of a component may have.
     #[must_use]
-    pub fn wave_size(&self) -> usize {
-        self.wave.max(1)
+    pub fn wave_size(&self, component: &str) -> usize {
+        self.waves.get(component).map_or(1, |nodes| (*nodes).max(1))
+    }
+
+    /// Nodes that the smallest of the next waves may have.
+    #[must_use]
+    pub fn smallest_wave(&self) -> usize {
+        self.waves.values().copied().min().unwrap_or(1).max(1)
     }
 
     /// Notes the nodes of a wave before the component restarts on them.
@@ -77,8 +84,8 @@ impl Rollout {
         self.watched.extend(nodes.iter().map(|node| (node.clone(), component.to_owned())));
     }
 
-    /// Notes the ends of watches. After the last one, the next wave has twice as many nodes, at most `most`, or one after a
-    /// failure. With a `load` of the API, it has half as many. `nodes` is the size of the cluster.
+    /// Notes the ends of watches. After the last one, the next wave of the component has twice as many nodes, at most `most`, or
+    /// one after a failure. With a `load` of the API, it has half as many. `nodes` is the size of the cluster.
     pub fn end_watches(
         &mut self,
         ends: &BTreeMap<String, WatchEnd>,
@@ -86,34 +93,45 @@ impl Rollout {
         nodes: usize,
         load: Option<&str>,
     ) {
-        let before = self.watched.len();
+        let mut ended = None;
         for (node, end) in ends {
-            if self.watched.remove(node).is_none() {
-                continue;
-            }
+            let Some(component) = self.watched.remove(node) else { continue };
+            let wave = self.waves.entry(component.clone()).or_insert(1);
+            ended = Some(component);
             match end {
                 WatchEnd::Good => drop(self.failed.remove(node)),
                 WatchEnd::Dropped => {}
                 WatchEnd::Failed(_) if is_planted(Canary::WaveCountsNoFailures) => {}
                 WatchEnd::Failed(why) => {
                     self.failed.insert(node.clone(), why.clone());
-                    self.wave = 0;
+                    *wave = 0;
                 }
             }
         }
         self.halted |= self.failed.len() >= Self::halt_limit(nodes);
         let is_proved = ends.values().any(|end| *end != WatchEnd::Dropped);
-        if before > 0 && self.watched.is_empty() && (is_proved || self.wave == 0) {
-            let next = if load.is_some() { self.wave / 2 } else { self.wave * 2 };
-            self.wave = next.clamp(1, most.max(1));
+        let ended = ended.filter(|_| self.watched.is_empty());
+        if let Some(wave) = ended.and_then(|component| self.waves.get_mut(&component))
+            && (is_proved || *wave == 0)
+        {
+            let next = if load.is_some() { *wave / 2 } else { *wave * 2 };
+            *wave = next.clamp(1, most.max(1));
             self.slowed = load.map(str::to_owned);
+        }
+    }
+
+    /// Lets the next roll of a component, which is as wanted on all nodes, begin with one node.
+    pub fn end_roll(&mut self, component: &str) {
+        self.waves.remove(component);
+        if self.waves.is_empty() {
+            self.slowed = None;
         }
     }
 
     /// Lets the roll go on, from one node on if nodes had failed.
     pub fn resume(&mut self) {
         if self.halted || !self.failed.is_empty() {
-            self.wave = 1;
+            self.waves.clear();
         }
         self.failed.clear();
         self.failed_servers.clear();
@@ -138,32 +156,44 @@ mod tests {
         let mut rollout = Rollout::new("k:1");
         rollout.begin_wave("kubelet", &nodes(&["a"]));
         rollout.end_watches(&ends(&[("a", WatchEnd::Good)]), 3, 10, None);
-        assert_eq!(rollout.wave, 2);
+        assert_eq!(rollout.wave_size("kubelet"), 2);
         rollout.begin_wave("kubelet", &nodes(&["b", "c"]));
         rollout.end_watches(&ends(&[("b", WatchEnd::Good)]), 3, 10, None);
-        assert_eq!((rollout.wave, rollout.watched.len()), (2, 1), "c is not known to be good");
+        assert_eq!(
+            (rollout.wave_size("kubelet"), rollout.watched.len()),
+            (2, 1),
+            "c is not known to be good"
+        );
         rollout.end_watches(&ends(&[("c", WatchEnd::Good)]), 3, 10, None);
-        assert_eq!(rollout.wave, 3, "the maximum");
+        assert_eq!(rollout.wave_size("kubelet"), 3, "the maximum");
+        assert_eq!(rollout.wave_size("kube-proxy"), 1, "each component begins with one node");
         rollout.begin_wave("kubelet", &nodes(&["d", "e"]));
         rollout.end_watches(&ends(&[("d", WatchEnd::Failed("x".to_owned()))]), 3, 10, None);
-        assert_eq!((rollout.wave, rollout.wave_size(), rollout.halted), (0, 1, false));
+        assert_eq!((rollout.waves["kubelet"], rollout.wave_size("kubelet"), rollout.halted), (0, 1, false));
         rollout.end_watches(&ends(&[("e", WatchEnd::Good)]), 3, 10, None);
-        assert_eq!(rollout.wave, 1);
+        assert_eq!(rollout.wave_size("kubelet"), 1);
         rollout.begin_wave("kubelet", &nodes(&["d"]));
         rollout.end_watches(&ends(&[("d", WatchEnd::Good)]), 3, 10, None);
-        assert_eq!((rollout.wave, rollout.failed.len()), (2, 0), "a node that is good has not failed");
+        assert_eq!(
+            (rollout.wave_size("kubelet"), rollout.failed.len()),
+            (2, 0),
+            "a node that is good has not failed"
+        );
         rollout.begin_wave("kubelet", &nodes(&["f"]));
         rollout.end_watches(&ends(&[("f", WatchEnd::Dropped)]), 3, 10, None);
-        assert_eq!(rollout.wave, 2, "a wave without a restart proves nothing");
+        assert_eq!(rollout.wave_size("kubelet"), 2, "a wave without a restart proves nothing");
+        rollout.slowed = Some("slow".to_owned());
+        rollout.end_roll("kubelet");
+        assert_eq!((rollout.wave_size("kubelet"), rollout.slowed), (1, None));
     }
 
     #[test]
     fn a_load_of_the_api_halves_the_next_wave_and_says_why() {
-        let mut rollout = Rollout { wave: 5, ..Rollout::new("k:1") };
+        let mut rollout = Rollout { waves: [("kubelet".to_owned(), 5)].into(), ..Rollout::new("k:1") };
         let mut wave = |load: Option<&str>| {
             rollout.begin_wave("kubelet", &nodes(&["a"]));
             rollout.end_watches(&ends(&[("a", WatchEnd::Good)]), 8, 10, load);
-            (rollout.wave, rollout.slowed.clone())
+            (rollout.wave_size("kubelet"), rollout.slowed.clone())
         };
         assert_eq!(wave(Some("slow")), (2, Some("slow".to_owned())));
         assert_eq!(wave(Some("slow")).0, 1);
@@ -195,8 +225,7 @@ mod tests {
         let mut rollout = Rollout::new("k:1");
         rollout.begin_wave("kubelet", &nodes(&["a"]));
         let text = serde_json::to_string(&rollout).unwrap();
-        let expected =
-            r#"{"image":"k:1","wave":1,"watched":{"a":"kubelet"},"failed":{},"halted":false,"paused":false}"#;
+        let expected = r#"{"image":"k:1","waves":{},"watched":{"a":"kubelet"},"failed":{},"halted":false,"paused":false}"#;
         assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<Rollout>(&text).unwrap(), rollout);
     }

@@ -56,6 +56,16 @@ pub trait Components: Objects {
         since: OffsetDateTime,
     ) -> Result<Vec<String>, KubernetesError>;
 
+    /// The taints of a Node object at present; `None`: the object does not exist.
+    ///
+    /// # Errors
+    /// No API server answered.
+    async fn read_taints(
+        &self,
+        servers: &[String],
+        node: &str,
+    ) -> Result<Option<Vec<Taint>>, KubernetesError>;
+
     /// Adds taints to a Node object; one of the same key and effect gets the value. Idempotent.
     ///
     /// # Errors

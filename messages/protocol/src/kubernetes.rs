@@ -73,7 +73,7 @@ pub trait Kubernetes: Send + Sync + 'static {
     /// Idempotent.
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError>;
 
-    /// Reverts [`Self::cordon`].
+    /// Reverts [`Self::cordon`]. A node that another client had cordoned before stays unschedulable. Idempotent.
     async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError>;
 
     /// Evicts a pod; a dry run only checks whether the API server would accept that.

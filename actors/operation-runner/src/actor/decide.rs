@@ -22,7 +22,7 @@ use crate::early_ends::ComponentOnNode;
 use crate::images::with_images;
 use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore};
 use crate::kubernetes::minor_upgrade::{emptied_nodes, request_drains};
-use crate::kubernetes::rollout::{is_rolled_out, watched_state};
+use crate::kubernetes::rollout::{ReadyNodes, is_rolled_out, watched_state};
 use crate::kubernetes::row;
 use crate::limits::{API_SETTLED, GATE_DEADLINE};
 use crate::stories::{StoryContext, describe_nodes};
@@ -140,8 +140,10 @@ impl RunnerState {
         let mut rollout = stored.for_image(wanted.image);
         let answers = input.status.kubernetes.as_ref().and_then(|answers| answers.objects.as_ref());
         let nodes = answers.and_then(|objects| objects.nodes.as_ref());
-        let ready: Option<BTreeSet<String>> = nodes
-            .map(|nodes| nodes.iter().filter(|node| node.is_ready).map(|node| node.name.clone()).collect());
+        let ready: Option<ReadyNodes<'_>> = nodes.map(|nodes| {
+            let ready = nodes.iter().filter(|node| node.is_ready);
+            ready.map(|node| (node.name.as_str(), node.reported_at)).collect()
+        });
         let emptied = emptied_nodes(input.settings.minor_upgrade, part.reboots);
         let watched = input.cluster.nodes.iter().filter_map(|node| {
             let component: Component = rollout.watched.get(&node.address)?.parse().ok()?;
@@ -154,10 +156,11 @@ impl RunnerState {
         let most = self.given.settings.max_concurrent_updates;
         let load = self.load.reason(Instant::now());
         rollout.end_watches(&ends, most, input.cluster.nodes.len(), load.as_deref());
-        // The next roll begins with one node.
-        let is_first = rollout.wave <= 1 && rollout.slowed.is_none();
-        if !is_first && rollout.watched.is_empty() && is_rolled_out(&wanted, &status) {
-            (rollout.wave, rollout.slowed) = (1, None);
+        for component in [Component::Kubelet, Component::Proxy] {
+            let is_calm = rollout.waves.contains_key(component.name()) && rollout.watched.is_empty();
+            if is_calm && is_rolled_out(&wanted, &status, component) {
+                rollout.end_roll(component.name());
+            }
         }
         Some(rollout)
     }

@@ -134,7 +134,8 @@ impl Executor {
     ) -> Result<(), Failure> {
         if let Command::Kubernetes(command) = command {
             self.refuse_api_gap(operation, command, basis).await?;
-            return self.refuse_skew(operation, command, basis).await;
+            self.refuse_skew(operation, command, basis).await?;
+            return self.refuse_untainted_boot(operation, command, basis).await;
         }
         let is_exempt = operation.is_requested || is_planted(Canary::QuorumUnchecked);
         if is_exempt || !command.may_lose_members() {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use madako_domain::canary::{Canary, is_planted};
-use madako_domain::cluster::Node;
+use madako_domain::cluster::{Node, Taint};
 use madako_domain::component::Component;
 use madako_domain::containers::ContainerName;
-use madako_domain::invariants::api_available;
+use madako_domain::invariants::{api_available, check_boot_taints};
 use madako_domain::skew::{KubernetesVersion, check_versions};
 use madako_protocol::authorities::IssuedCertificate;
 use madako_protocol::kubernetes::KubernetesError;
@@ -76,6 +76,33 @@ impl Executor {
             }
             None => Ok(()),
         }
+    }
+
+    /// I18, evaluated on the present Node object before each command that boots a kubelet.
+    pub(super) async fn refuse_untainted_boot(
+        &self,
+        operation: &Operation,
+        command: &Command,
+        basis: &Basis,
+    ) -> Result<(), Failure> {
+        let Command::RunContainer { component: Component::Kubelet, restart: false } = command else {
+            return Ok(());
+        };
+        let boot_taints = basis.kubernetes.iter().flat_map(|options| &options.boot_taints).cloned();
+        let boot_taints: Vec<Taint> = boot_taints.collect();
+        if boot_taints.is_empty() || is_planted(Canary::BootTaintsLate) {
+            return Ok(());
+        }
+        // The next pass decides anew: on a node that has registered since, or without an answer.
+        let hold = |why: String| Failure { nodes: BTreeSet::new(), why, is_hold: true };
+        for node in basis.cluster.nodes.iter().filter(|node| operation.targets.contains(&node.address)) {
+            let present = self.components.read_taints(&basis.servers, node.name()).await;
+            let present = present.map_err(|error| hold(error.to_string()))?;
+            if let Some(violation) = check_boot_taints(node.name(), present.as_deref(), &boot_taints) {
+                return Err(hold(violation.to_string()));
+            }
+        }
+        Ok(())
     }
 
     /// I14, evaluated before each command that starts a component.

@@ -97,8 +97,13 @@ impl KubernetesSecrets for Members {
     }
 }
 
-/// Addresses of the healthy API servers.
-struct Servers(&'static [&'static str]);
+/// API servers.
+struct Servers {
+    /// Addresses of the healthy ones.
+    healthy: &'static [&'static str],
+    /// Keys of the taints of all Node objects; `None`: no node is registered.
+    taints: Option<&'static [&'static str]>,
+}
 
 #[async_trait]
 impl Objects for Servers {
@@ -153,7 +158,7 @@ impl Components for Servers {
     async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError> {
         assert_eq!(component, Component::ApiServer);
         let silent = KubernetesError::Unavailable { what: address.to_owned(), why: "silence".to_owned() };
-        if self.0.contains(&address) { Ok(()) } else { Err(silent) }
+        if self.healthy.contains(&address) { Ok(()) } else { Err(silent) }
     }
 
     async fn time_list(&self, _: &str) -> Result<Duration, KubernetesError> {
@@ -175,6 +180,15 @@ impl Components for Servers {
         _: OffsetDateTime,
     ) -> Result<Vec<String>, KubernetesError> {
         panic!("no pod is read")
+    }
+
+    async fn read_taints(&self, _: &[String], _: &str) -> Result<Option<Vec<Taint>>, KubernetesError> {
+        let taint = |key: &&str| Taint {
+            key: (*key).to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
+        Ok(self.taints.map(|keys| keys.iter().map(taint).collect()))
     }
 
     async fn add_taints(
@@ -222,37 +236,53 @@ async fn failure_with_images(
     healthy: &'static [&'static str],
     ImagesOfNodes { images, versions, emptied }: ImagesOfNodes<'_>,
 ) -> String {
+    let servers = Servers { healthy, taints: None };
+    let mut basis = basis("{}");
+    basis.component_images = Arc::new(images);
+    basis.emptied = emptied.map(|nodes| nodes.iter().map(|node| (*node).to_owned()).collect());
+    end_of(operation, &executor(etcd, servers, versions), &basis).await
+}
+
+fn executor(etcd: Option<EtcdStatus>, servers: Servers, versions: &[(&str, &str)]) -> Executor {
     let known = |(image, version): &(&str, &str)| ((*image).to_owned(), version.parse().unwrap());
     let versions = versions.iter().map(known).collect();
     let permits = Permits { leader: "no such leader".to_owned(), epoch: 1 };
-    let executor = Executor {
+    Executor {
         nodes: "no such node/".to_owned(),
         etcd: Arc::new(Members(etcd)),
         authorities: Arc::new(Members(None)),
-        components: Arc::new(Servers(healthy)),
+        components: Arc::new(servers),
         secrets: Arc::new(Members(None)),
         permits,
         images: crate::Images::default(),
         prepared: Arc::default(),
         versions: Arc::default(),
         kubernetes_versions: Arc::new(Mutex::new(versions)),
-    };
+    }
+}
+
+/// A control plane of `a`, `b` and `c` with these options of Kubernetes.
+fn basis(kubernetes: &str) -> Basis {
+    let kubernetes = RawJson::from_text(kubernetes.to_owned()).unwrap();
     let options = ContainerOptions::read(&RawJson::from_text("null".to_owned()).unwrap()).unwrap();
     let node = |address: &str| Node { address: address.to_owned(), control_plane: true, ..Node::default() };
     let nodes = ["a", "b", "c"].map(node).into();
-    let basis = Basis {
+    Basis {
         cluster: Arc::new(Cluster { nodes, ..Cluster::default() }),
         options: Arc::new(options),
         askable_nodes: Vec::new(),
         certificates: Arc::default(),
-        kubernetes: Some(Arc::new(KubernetesOptions::read(&RawJson::default()).unwrap())),
+        kubernetes: Some(Arc::new(KubernetesOptions::read(&kubernetes).unwrap())),
         kubelets: Arc::default(),
-        component_images: Arc::new(images),
-        emptied: emptied.map(|nodes| nodes.iter().map(|node| (*node).to_owned()).collect()),
+        component_images: Arc::default(),
+        emptied: None,
         servers: Vec::new(),
-    };
+    }
+}
+
+async fn end_of(operation: Operation, executor: &Executor, basis: &Basis) -> String {
     // Without a leader no permit comes, and no action begins.
-    match tokio::time::timeout(Duration::from_secs(60), executor.execute(&operation, 0, &basis)).await {
+    match tokio::time::timeout(Duration::from_secs(60), executor.execute(&operation, 0, basis)).await {
         Ok(OperationEnd::Failed { why, .. }) => why,
         Ok(OperationEnd::Held { why }) => format!("held: {why}"),
         Ok(OperationEnd::Succeeded) => "nothing".to_owned(),
@@ -334,6 +364,30 @@ async fn a_healthy_api_server_ends_only_while_all_others_are_healthy() {
         let why = failure_beside(end(Component::Scheduler), None, healthy).await;
         assert_eq!(why, "it waits for a permit");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_boots_on_a_registered_node_only_behind_its_boot_taints() {
+    let start = |restart| {
+        let command = KubernetesCommand::RunContainer { component: Component::Kubelet, restart };
+        let name = OperationName::Kubernetes(KubernetesOperationName::KubeletBootstrap);
+        single_command_operation(name, vec!["a".to_owned()], Command::Kubernetes(command))
+    };
+    let boot = basis(r#"{"kubelet": {"boot_taints": [{"key": "boot", "effect": "NoSchedule"}]}}"#);
+    let end = async |restart, basis: &Basis, taints| {
+        let servers = Servers { healthy: &["a"], taints };
+        end_of(start(restart), &executor(None, servers, &[]), basis).await
+    };
+    let starts = "it waits for a permit";
+    for (taints, is_held) in
+        [(Some(["other"].as_slice()), true), (Some(&["other", "boot"]), false), (None, false)]
+    {
+        let why = end(false, &boot, taints).await;
+        assert_eq!(why.starts_with("held: I18: the kubelet of a "), is_held, "{why}");
+        assert!(is_held || why == starts, "{why}");
+    }
+    assert_eq!(end(true, &boot, Some(&[])).await, starts, "a restart is no boot");
+    assert_eq!(end(false, &basis("{}"), Some(&[])).await, starts, "no boot taints are configured");
 }
 
 #[tokio::test(start_paused = true)]

@@ -162,7 +162,7 @@ impl<'a> Pass<'a> {
                     }
                 }
             };
-            if let Some(skew) = self.version_skew(component, node).filter(|_| due.is_some()) {
+            if let Some(skew) = due.as_ref().and_then(|_| self.version_skew(component, node)) {
                 forbidden.entry(skew.rule).or_insert_with(|| (skew, Vec::new())).1.push(address);
                 continue;
             }

@@ -412,7 +412,7 @@ impl Planner<'_> {
         if let Some((rollout, why)) = of_image.and_then(|rollout| Some((rollout, rollout.slowed.as_ref()?))) {
             notes.push(format!(
                 "the next wave of the present roll has at most {} nodes: {why}",
-                rollout.wave_size()
+                rollout.smallest_wave()
             ));
         }
         let rotation = self.input.kubernetes.and_then(|part| part.rotation.ok()?);

@@ -1,10 +1,11 @@
 //! The state of a node of a wave of kubelets or proxies: it is good while it is Ready, with the restarted component as wanted
 //! and healthy, and no container of a pod has restarted with its kubelet.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use madako_domain::cluster::Node;
 use madako_domain::component::Component;
+use time::OffsetDateTime;
 
 use super::outdated::{ComponentComparison, Wanted};
 use super::status::{ComponentStatus, KubernetesStatus};
@@ -21,13 +22,15 @@ pub(crate) enum WatchedState {
     Unknown,
 }
 
-/// The state of a component on a node of the present wave. `ready` are the names of the Ready nodes; `None`: no API server
-/// tells. `may_restart`: containers on the node may restart with its kubelet, because it was drained or because operators accept
+/// The Ready nodes, each with the time of its last report.
+pub(crate) type ReadyNodes<'a> = BTreeMap<&'a str, Option<OffsetDateTime>>;
+
+/// The state of a component on a node of the present wave. `ready`: `None` if no API server tells. `may_restart`: containers on the node may restart with its kubelet, because it was drained or because operators accept
 /// it.
 pub(crate) fn watched_state(
     wanted: &Wanted<'_>,
     status: &KubernetesStatus<'_>,
-    ready: Option<&BTreeSet<String>>,
+    ready: Option<&ReadyNodes<'_>>,
     (component, node): (Component, &Node),
     may_restart: bool,
 ) -> WatchedState {
@@ -44,7 +47,11 @@ pub(crate) fn watched_state(
         (Some(Err(why)), _) => WatchedState::Bad(why.clone()),
         (None, _) => bad("its health check gave no answer"),
         (_, None) => WatchedState::Unknown,
-        (_, Some(ready)) if !ready.contains(node.name()) => bad("the node is not Ready"),
+        (_, Some(ready)) if !ready.contains_key(node.name()) => bad("the node is not Ready"),
+        // Kubernetes counts a node as Ready for most of a minute after its last report.
+        (_, Some(ready)) if component == Component::Kubelet && is_before(ready[node.name()], found) => {
+            bad("the kubelet has not reported since its start")
+        }
         _ => match on_node.restarted.as_ref().filter(|_| component == Component::Kubelet && !may_restart) {
             Some(Ok(containers)) if !containers.is_empty() => {
                 let shown =
@@ -60,15 +67,23 @@ pub(crate) fn watched_state(
     }
 }
 
-/// True if no kubelet and no proxy that runs differs from the wanted one.
-pub(crate) fn is_rolled_out(wanted: &Wanted<'_>, status: &KubernetesStatus<'_>) -> bool {
-    let is_current = |node: &Node, component: Component| {
+/// True if a report is of an earlier start of the component. Reports have whole seconds.
+fn is_before(report: Option<OffsetDateTime>, component: &ComponentStatus<'_>) -> bool {
+    let started = component.container.started_at;
+    report.zip(started).is_some_and(|(report, started)| report.unix_timestamp() < started.unix_timestamp())
+}
+
+/// True if no kubelet, or no proxy, that runs differs from the wanted one.
+pub(crate) fn is_rolled_out(
+    wanted: &Wanted<'_>,
+    status: &KubernetesStatus<'_>,
+    component: Component,
+) -> bool {
+    wanted.cluster.nodes.iter().all(|node| {
         let found = status.nodes.get(&node.address).and_then(|on_node| on_node.components.get(&component));
         found.filter(|found| ComponentStatus::runs(found)).is_none_or(|found| {
             let compared = wanted.compare_running_container(component, node, &found.container, found.file());
             !matches!(compared, ComponentComparison::Outdated(_))
         })
-    };
-    let of_nodes = [Component::Kubelet, Component::Proxy];
-    wanted.cluster.nodes.iter().all(|node| of_nodes.iter().all(|component| is_current(node, *component)))
+    })
 }

@@ -1,19 +1,21 @@
 //! Tests of the states of the nodes in a wave of restarts of kubelets or proxies.
 
-use std::collections::BTreeSet;
-
 use madako_domain::component::Component;
+use time::{Duration, OffsetDateTime};
 
 use super::fleet::{Fleet, X};
 use super::kubernetes::running;
-use crate::kubernetes::rollout::{WatchedState, is_rolled_out, watched_state};
+use crate::kubernetes::rollout::{ReadyNodes, WatchedState, is_rolled_out, watched_state};
 use crate::kubernetes::row;
+
+/// Time of the last report of each Ready node, in seconds.
+const REPORT: i64 = 1_000;
 
 fn state(change: impl FnOnce(&mut Fleet), ready: Option<&[&str]>) -> (WatchedState, bool) {
     state_of_kubelet(change, ready, false)
 }
 
-/// The state of the kubelet on a worker, and whether all kubelets and proxies are as wanted.
+/// The state of the kubelet on a worker, and whether all kubelets are as wanted.
 fn state_of_kubelet(
     change: impl FnOnce(&mut Fleet),
     ready: Option<&[&str]>,
@@ -23,11 +25,14 @@ fn state_of_kubelet(
     change(&mut fleet);
     let input = fleet.input();
     let (wanted, status) = (row::wanted(&input, fleet.kubernetes.as_ref().unwrap()), row::status(&input));
-    let ready: Option<BTreeSet<String>> =
-        ready.map(|ready| ready.iter().map(|name| (*name).to_owned()).collect());
+    let at = |time: i64| OffsetDateTime::from_unix_timestamp(time).unwrap();
+    let ready: Option<ReadyNodes<'_>> =
+        ready.map(|ready| ready.iter().map(|name| (*name, Some(at(REPORT)))).collect());
     let node = fleet.cluster.nodes.iter().find(|node| node.address == X).unwrap();
     let state = watched_state(&wanted, &status, ready.as_ref(), (Component::Kubelet, node), may_restart);
-    (state, is_rolled_out(&wanted, &status))
+    let is_rolled_out = |component| is_rolled_out(&wanted, &status, component);
+    assert!(is_rolled_out(Component::Proxy));
+    (state, is_rolled_out(Component::Kubelet))
 }
 
 #[test]
@@ -45,6 +50,16 @@ fn a_node_is_good_while_it_is_ready_with_the_wanted_component() {
         health.insert(Component::Kubelet, Err("silence".to_owned()));
     };
     assert_eq!(state(fail, Some(&[X])).0, bad("silence"));
+    let start = |milliseconds: i64| {
+        let started =
+            OffsetDateTime::from_unix_timestamp(REPORT).unwrap() + Duration::milliseconds(milliseconds);
+        let set = |fleet: &mut Fleet| {
+            fleet.node(X).containers.get_mut("kubelet").unwrap().started_at = Some(started);
+        };
+        state(set, Some(&[X])).0
+    };
+    assert_eq!(start(999), WatchedState::Good, "a report has whole seconds");
+    assert_eq!(start(1_000), bad("the kubelet has not reported since its start"));
     let outdate = |fleet: &mut Fleet| {
         fleet.node(X).containers.get_mut("kubelet").unwrap().image = "old:1".to_owned();
     };

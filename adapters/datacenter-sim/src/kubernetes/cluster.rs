@@ -6,7 +6,9 @@ use std::time::Duration;
 use madako_domain::cluster::Taint;
 use madako_domain::kubernetes::selector::LabelSelector;
 use madako_domain::kubernetes::workload::{DisruptionBudget, OwnerReference, ScheduledPod, Workloads};
-use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, KubeNode, Pod, PodId, PodPhase};
+use madako_domain::kubernetes::{
+    ANNOTATION_CORDONED_BEFORE, ANNOTATION_REBOOT, EvictionOutcome, KubeNode, Pod, PodId, PodPhase,
+};
 use time::OffsetDateTime;
 
 use super::selector;
@@ -286,21 +288,33 @@ impl Cluster {
         i64::try_from(self.pods.values().filter(is_healthy).count()).unwrap_or(i64::MAX)
     }
 
-    /// Cordons or uncordons a node; returns whether the node exists.
+    /// Cordons or uncordons a node as the service does; returns whether the node exists. The cordon of another client stays.
     pub fn set_cordon(&mut self, name: &str, cordoned: bool) -> bool {
         let Some(node) = self.nodes.get_mut(name) else { return false };
-        let before = (node.unschedulable, node.is_cordoned_by_us());
-        node.unschedulable = cordoned;
+        let before = (node.unschedulable, node.annotations.clone());
         if cordoned {
+            if node.is_cordoned_by_another() {
+                node.annotations.insert(ANNOTATION_CORDONED_BEFORE.to_owned(), "true".to_owned());
+            }
             node.annotations.insert(ANNOTATION_REBOOT.to_owned(), "true".to_owned());
+            node.unschedulable = true;
         } else {
+            node.unschedulable &= node.is_cordoned_by_another() || node.was_cordoned_before();
             node.annotations.remove(ANNOTATION_REBOOT);
+            node.annotations.remove(ANNOTATION_CORDONED_BEFORE);
         }
-        if before != (cordoned, cordoned) {
+        if before != (node.unschedulable, node.annotations.clone()) {
             self.writes += 1;
         }
         self.schedule_pods();
         true
+    }
+
+    /// Cordons a node as `kubectl cordon` does.
+    pub fn cordon_as_another(&mut self, name: &str) {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.unschedulable = true;
+        }
     }
 
     /// Evicts a pod; with `dry_run`, only reports whether the API server would accept the eviction.

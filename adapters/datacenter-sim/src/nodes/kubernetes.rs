@@ -443,6 +443,15 @@ impl Components for SimulatedNodes {
         self.ask_api(format!("restarted containers on node {node}"), servers, restarted).await
     }
 
+    async fn read_taints(
+        &self,
+        servers: &[String],
+        node: &str,
+    ) -> Result<Option<Vec<Taint>>, KubernetesError> {
+        let read = |world: &mut World| world.registered.get(node).cloned();
+        self.ask_api(format!("taints of node {node}"), servers, read).await
+    }
+
     async fn add_taints(
         &self,
         permit: &Permit,

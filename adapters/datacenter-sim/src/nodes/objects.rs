@@ -168,6 +168,7 @@ impl World {
             annotations,
             taints: self.registered.get(name).cloned().unwrap_or_default(),
             is_ready,
+            reported_at: None,
             is_deleted: false,
         }
     }

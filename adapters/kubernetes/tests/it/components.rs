@@ -139,6 +139,9 @@ async fn names_leases_and_taints_are_those_of_a_real_api_server() {
     add("10.0.0.1", &[taint("a", "1"), taint("b", "")]).await.unwrap();
     add("10.0.0.1", &[taint("b", "")]).await.unwrap();
     assert_eq!(present().await, ["a=1", "b="]);
+    let read = components.read_taints(&servers, "10.0.0.1").await.unwrap();
+    assert_eq!(read, Some(vec![taint("a", "1"), taint("b", "")]));
+    assert_eq!(components.read_taints(&servers, "10.0.0.9").await.unwrap(), None);
     add("10.0.0.9", &[taint("a", "")]).await.unwrap();
     let ended = Permit::give(1, Instant::now());
     let refused = components.add_taints(&ended, &servers, "10.0.0.1", &[taint("c", "")]).await;

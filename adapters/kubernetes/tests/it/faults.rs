@@ -231,9 +231,15 @@ async fn after_a_conflict_the_pod_is_looked_at() {
     }
 }
 
+const NODE: &str = r#"{"metadata": {"name": "10.0.0.1"}}"#;
+
 #[tokio::test]
 async fn requests_have_the_form_that_kubernetes_expects() {
-    let fake = Fake::start(|_| Reply::Whole(201, "{}".to_owned())).await;
+    let fake = Fake::start(|asked| match &*asked.method {
+        "GET" => Reply::Whole(200, NODE.to_owned()),
+        _ => Reply::Whole(201, "{}".to_owned()),
+    })
+    .await;
     let api = fake.adapter(patient());
     api.evict(&permit(), &pod(), true).await.unwrap();
     api.evict(&permit(), &pod(), false).await.unwrap();
@@ -254,11 +260,11 @@ async fn requests_have_the_form_that_kubernetes_expects() {
     }
     assert_eq!((asked[2].method.as_str(), &body(2)["preconditions"]["uid"]), ("DELETE", &json!("uid-1")));
     assert!(
-        asked[3].head.to_lowercase().contains("application/strategic-merge-patch+json"),
+        asked[4].head.to_lowercase().contains("application/strategic-merge-patch+json"),
         "{}",
-        asked[3].head
+        asked[4].head
     );
-    assert!(asked[3].target.contains("fieldManager=madako"), "{}", asked[3].target);
+    assert!(asked[4].target.contains("fieldManager=madako"), "{}", asked[4].target);
     assert!(asked.iter().all(|asked| asked.head.contains("Bearer a-secret-token")));
 
     // Invalid names cause no request.
@@ -273,7 +279,11 @@ async fn requests_have_the_form_that_kubernetes_expects() {
 
 #[tokio::test]
 async fn a_write_is_given_up_when_its_permit_ends() {
-    let fake = Fake::start(|_| Reply::Hang).await;
+    let fake = Fake::start(|asked| match &*asked.method {
+        "GET" => Reply::Whole(200, NODE.to_owned()),
+        _ => Reply::Hang,
+    })
+    .await;
     let api = fake.adapter(Limits { write_deadline: Duration::from_secs(600), ..Limits::default() });
     let permit = Permit::give(3, Instant::now() + Duration::from_secs(2));
     let late = api.cordon(&permit, "10.0.0.1").await.unwrap_err();
@@ -282,5 +292,5 @@ async fn a_write_is_given_up_when_its_permit_ends() {
     assert!(late.to_string().contains("no complete answer within 1."), "{late}");
     let after = api.cordon(&permit, "10.0.0.1").await.unwrap_err();
     assert!(matches!(&after, KubernetesError::Permit(_)), "{after:?}");
-    assert_eq!(fake.asked().len(), 1);
+    assert_eq!(fake.asked().len(), 2, "a read, and the write");
 }

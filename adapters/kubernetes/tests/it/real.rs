@@ -48,6 +48,11 @@ impl Site for Real {
         objects::patch(&self.admin, &path, &json!({"spec": {"taints": taints}})).await.unwrap();
     }
 
+    async fn cordon_as_another(&self, name: &str) {
+        let path = format!("/api/v1/nodes/{name}");
+        objects::patch(&self.admin, &path, &json!({"spec": {"unschedulable": true}})).await.unwrap();
+    }
+
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]) {
         namespace(&self.admin, name, labels).await;
     }

@@ -59,6 +59,10 @@ impl Site for SimulatedKubernetes {
         self.with_cluster(|cluster| cluster.set_taints(name, vec![taint(&added)]));
     }
 
+    async fn cordon_as_another(&self, name: &str) {
+        self.with_cluster(|cluster| cluster.cordon_as_another(name));
+    }
+
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]) {
         self.with_cluster(|cluster| cluster.add_namespace(name, labels));
     }

@@ -63,12 +63,12 @@ async fn a_pause_of_the_roll_stays_in_the_store_until_it_is_resumed() {
     assert_eq!(etcd.run(&["kube", "pause"]).await.calm(), "");
     assert_eq!(stored().await["paused"], true);
     let halted = json!({
-        "image": "a:1", "wave": 0, "watched": {}, "failed": {"10.0.0.1": "x"}, "halted": true, "paused": true,
+        "image": "a:1", "waves": {"kubelet": 0}, "watched": {}, "failed": {"10.0.0.1": "x"}, "halted": true, "paused": true,
     });
     etcd.put("madako/kubernetes/rollout", halted.to_string()).await;
     assert_eq!(etcd.run(&["kubernetes", "resume"]).await.calm(), "");
     let resumed =
-        json!({"image": "a:1", "wave": 1, "watched": {}, "failed": {}, "halted": false, "paused": false});
+        json!({"image": "a:1", "waves": {}, "watched": {}, "failed": {}, "halted": false, "paused": false});
     assert_eq!(stored().await, resumed);
 }
 

@@ -8,8 +8,9 @@ use crate::rollout::Rollout;
 #[must_use]
 pub fn check_wave(before: Option<&Rollout>, after: &Rollout) -> Option<Violation> {
     let before = before.map_or_else(|| Rollout::new(&after.image), |before| before.for_image(&after.image));
-    let begun = after.watched.keys().filter(|node| !before.watched.contains_key(*node)).count();
-    let most = before.wave_size();
+    let begun = after.watched.iter().filter(|(node, _)| !before.watched.contains_key(*node));
+    let most = begun.clone().map(|(_, component)| before.wave_size(component)).min().unwrap_or(1);
+    let begun = begun.count();
     let what = match begun {
         0 => return None,
         _ if before.paused => format!("a wave of {begun} nodes begins while an operator pauses the roll"),
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
 
     fn judge(begun: usize, spoil: impl FnOnce(&mut Rollout)) -> Option<String> {
-        let mut before = Rollout { wave: 2, ..Rollout::new("k:1") };
+        let mut before = Rollout { waves: [("kubelet".to_owned(), 2)].into(), ..Rollout::new("k:1") };
         spoil(&mut before);
         let mut after = before.for_image("k:1");
         let nodes: Vec<String> = (0..begun).map(|number| format!("n{number}")).collect();

@@ -158,7 +158,7 @@ impl Tape {
             numbers.iter().map(|number| (address(*number), json!(value))).collect()
         };
         let rollout = json!({
-            "image": "k:1", "wave": 1, "watched": named(watched, "kubelet"), "failed": named(failed, "x"),
+            "image": "k:1", "watched": named(watched, "kubelet"), "failed": named(failed, "x"),
             "halted": halted, "paused": false,
         });
         self.put(&[(keys::ROLLOUT, rollout)]);

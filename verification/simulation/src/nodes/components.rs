@@ -73,6 +73,14 @@ impl Components for LinkedComponents {
         self.exchange(what, self.inner.restarted_containers(servers, node, since)).await
     }
 
+    async fn read_taints(
+        &self,
+        servers: &[String],
+        node: &str,
+    ) -> Result<Option<Vec<Taint>>, KubernetesError> {
+        self.exchange(format!("taints of node {node}"), self.inner.read_taints(servers, node)).await
+    }
+
     async fn add_taints(
         &self,
         permit: &Permit,

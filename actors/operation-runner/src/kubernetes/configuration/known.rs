@@ -101,10 +101,10 @@ impl KnownComparisons {
         if !is_plain(&node.address) || !is_plain(node.name()) {
             return compare(node, file);
         }
-        let nameless = Node { address: ADDRESS.to_owned(), hostname: NAME.to_owned(), ..Node::default() };
         // No code panics while it holds the lock, and the map is consistent at any moment.
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.entry((component, unknown == Unknown::Keep)).or_insert_with(|| {
+            let nameless = Node { address: ADDRESS.to_owned(), hostname: NAME.to_owned(), ..Node::default() };
             let wanted = Configuration::build_wanted(component, options, &nameless, None, unknown);
             let wanted = wanted.and_then(|wanted| wanted.to_yaml().ok()).unwrap_or_default();
             KnownFiles { wanted, found: BTreeMap::new(), equal: Vec::new() }

@@ -48,6 +48,12 @@ struct Fleet {
 }
 
 impl Fleet {
+    /// Sets the size of the next wave of kubelets and of proxies.
+    fn set_wave(&mut self, nodes: usize) {
+        let of_nodes = [Component::Kubelet, Component::Proxy];
+        self.rollout.waves = of_nodes.map(|component| (component.name().to_owned(), nodes)).into();
+    }
+
     fn new(control_plane: usize, workers: usize) -> Self {
         let node = |number: usize| Node {
             address: format!("10.0.0.{number}"),
@@ -210,7 +216,7 @@ fn kubelets_of_another_minor_version_wait_for_drained_nodes() {
     fleet.reboot(-1, B, RebootStatus::Drained, "");
     fleet.reboot(-2, C, RebootStatus::Queued, "the pod a/p cannot be evicted");
     fleet.reboot(-3, D, RebootStatus::Draining, "");
-    fleet.rollout.wave = 2;
+    fleet.set_wave(2);
     let held =
         ["held kubelet-restart drain-aborted: 10.0.0.3", "held kubelet-restart drained-first: 10.0.0.4"];
     assert_eq!(fleet.rows(), [&*in_wave("10.0.0.1 10.0.0.2"), held[0], held[1]]);
@@ -222,7 +228,7 @@ fn kubelets_of_another_minor_version_wait_for_drained_nodes() {
 fn the_setting_decides_on_kubelets_of_another_minor_version() {
     let mut fleet = Fleet::new(3, 1);
     fleet.outdate_minor(&[B, D]);
-    fleet.rollout.wave = 2;
+    fleet.set_wave(2);
     fleet.minor_upgrade = MinorUpgrade::InPlace;
     assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.2 10.0.0.4"]);
     fleet.minor_upgrade = MinorUpgrade::OnReboot;
@@ -437,7 +443,8 @@ fn fleets() -> impl Strategy<Value = Fleet> {
     let nodes = prop::collection::vec((0..8_u8, prop::collection::vec(component, 5)), 5);
     (nodes, any::<bool>(), any::<bool>(), 1..4_usize).prop_map(|(nodes, in_sync, busy, wave)| {
         let mut fleet = Fleet::new(3, 2);
-        (fleet.is_etcd_in_sync, fleet.rollout.wave) = (in_sync, wave);
+        fleet.is_etcd_in_sync = in_sync;
+        fleet.set_wave(wave);
         if busy {
             fleet.busy.insert(B.to_owned());
         }

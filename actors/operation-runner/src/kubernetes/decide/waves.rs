@@ -3,7 +3,6 @@
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Node;
 use madako_domain::component::Component;
-use madako_domain::rollout::Rollout;
 use time::Duration;
 
 use super::{
@@ -177,7 +176,8 @@ impl Pass<'_> {
         }
         // A node that is not Ready now may not be Ready after its restart either, and would count as failed.
         nodes.sort_by_key(|(node, _)| self.input.status.unready.contains(node.name()));
-        let wave = self.input.rollout.ok().flatten().map_or(1, Rollout::wave_size);
+        let wave =
+            self.input.rollout.ok().flatten().map_or(1, |rollout| rollout.wave_size(name.component().name()));
         let later = nodes.split_off(nodes.len().min(wave.min(self.input.max_concurrent_updates)));
         self.hold(name, BlockedBy::Wave, outdated_addresses(&later));
         self.restart(name, nodes, false);

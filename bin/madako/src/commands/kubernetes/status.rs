@@ -296,7 +296,7 @@ fn describe_rollout(rollout: &Rollout) -> String {
     if let Some(why) = &rollout.slowed {
         parts.push(format!(
             "the next wave has at most {}, half of the wave before: {why}",
-            count_with_noun(u64::try_from(rollout.wave_size()).unwrap_or(u64::MAX), "node", "nodes")
+            count_with_noun(u64::try_from(rollout.smallest_wave()).unwrap_or(u64::MAX), "node", "nodes")
         ));
     }
     if parts.is_empty() { String::new() } else { format!("Roll: {}.\n", parts.join("; ")) }

@@ -71,6 +71,12 @@ async fn find(
         aborts: read_aborts(&snapshot),
     };
     let mut explained = explain(&state, &context, clock.now());
+    let aborts = read_aborts(&snapshot);
+    for entry in explained.iter_mut().filter(|entry| entry.obstacle == Some("back-off")) {
+        if let (Some(why), Some(reason)) = (&mut entry.why, aborts.get(&entry.node)) {
+            *why = format!("{why}; the last drain ended: {reason}");
+        }
+    }
     if let Some(address) = &args.address {
         explained.retain(|entry| entry.node == *address);
         if explained.is_empty() {

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, patch, post};
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, KubeNode, Pod, PodId};
 use madako_domain::machine::Machine;
@@ -31,7 +31,7 @@ impl ApiServer {
     pub(crate) fn make_router(&self) -> Router {
         let api = Router::new()
             .route("/api/v1/nodes", get(list_nodes))
-            .route("/api/v1/nodes/{name}", patch(patch_node))
+            .route("/api/v1/nodes/{name}", get(get_node).patch(patch_node))
             .route("/api/v1/namespaces", get(list_namespaces))
             .route("/api/v1/pods", get(list_pods))
             .route("/api/v1/namespaces/{namespace}/pods/{name}", get(get_pod).delete(delete))
@@ -50,6 +50,16 @@ async fn list_nodes(State(server): State<ApiServer>, Query(parameters): Paramete
         return server.watch_nodes(parameters.get("resourceVersion").map_or("", String::as_str));
     }
     Ok(Json(server.with_history(|history| history.list())).into_response())
+}
+
+async fn get_node(
+    State(server): State<ApiServer>,
+    Path((_, node)): Path<(u32, String)>,
+) -> Result<Json<Value>, Failure> {
+    let list = server.with_history(|history| history.list());
+    let found =
+        list["items"].as_array().and_then(|all| all.iter().find(|it| it["metadata"]["name"] == *node));
+    found.cloned().map(Json).ok_or_else(|| Failure::not_found(&format!("nodes {node:?}")))
 }
 
 /// Changes the cordon of a node; no other field of a node can change.

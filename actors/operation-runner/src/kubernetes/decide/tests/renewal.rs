@@ -113,7 +113,7 @@ fn a_component_whose_certificate_has_ended_restarts_first_and_needs_one_api_serv
 fn a_proxy_restarts_as_a_wave_of_one_node() {
     let ends = [A, B, C].map(|address| (address, Subject::Proxy, 29));
     let mut fleet = aging(1, 2, &ends);
-    fleet.rollout.wave = 8;
+    fleet.set_wave(8);
     assert_eq!(rows(&fleet), ["10.0.0.1: proxy/kubeconfig kube-proxy"]);
     fleet.rollout.begin_wave("kube-proxy", &[A.to_owned()]);
     assert_eq!(rows(&fleet), ["held wave-watched: 10.0.0.1 10.0.0.2 10.0.0.3"]);

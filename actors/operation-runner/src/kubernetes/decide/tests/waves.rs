@@ -17,7 +17,7 @@ fn kubelets_and_proxies_restart_in_waves_after_the_last_api_server() {
         "held kube-proxy-restart wave: 10.0.0.2 10.0.0.3 10.0.0.4",
     ];
     assert_eq!(fleet.rows(), rows);
-    fleet.rollout.wave = 8;
+    fleet.set_wave(8);
     assert_eq!(
         fleet.rows()[0],
         "kubelet-restart: 10.0.0.1 10.0.0.2",
