@@ -8,6 +8,7 @@ pub mod journal;
 pub mod limits;
 pub mod measured;
 pub mod nodes;
+mod noted_nodes;
 pub mod operations;
 pub mod placement;
 mod predecessor;

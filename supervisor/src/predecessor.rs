@@ -7,8 +7,8 @@
 //! ([`EarlierLeases`]), if the owner ran on this boot of this kernel, and if no part of the owner runs any more.
 //! `docs/decisions/own-lease.md` explains how this is known. In all other cases the lease expires.
 //!
-//! Does not: end leases of other clients of the store, of a process on another boot, or of a process whose watchers
-//! were killed too.
+//! Does not: end leases of other clients of the store, of a process on another boot, of a process whose watchers were killed
+//! too, or of one whose action on a node was under way.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ use crate::limits::{PREDECESSOR_GLANCE, PREDECESSOR_LOG_INTERVAL};
 use crate::service::ServiceError;
 use crate::telemetry::madako_predecessor_lease_seconds;
 
-/// Directory of command notes, within the store's data directory.
+/// Directory of the notes of commands and of actions on nodes, within the store's data directory.
 const NOTES: &str = "commands";
 /// Identifies a boot: 36 characters that the kernel draws at its start.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -95,9 +95,11 @@ impl Predecessor {
             let why = match self.commands.check() {
                 Ok(CommandsLeft::Ended) => self.end_leases().await,
                 Ok(CommandsLeft::Running(running)) => format!("{running} of its commands are being ended"),
-                Ok(CommandsLeft::Unknown(unknown)) => format!(
-                    "watchers of {unknown} of its commands were killed too, and processes of these may run on"
-                ),
+                Ok(CommandsLeft::Unknown(unknown)) => {
+                    format!(
+                        "{unknown} of its commands without a watcher, or of its actions on nodes, may run on"
+                    )
+                }
                 Err(error) => format!("notes of its commands cannot be read: {error}"),
             };
             self.leases.retain(|lease| self.left.remaining_time(lease).is_some());

@@ -32,6 +32,7 @@ use crate::http::{self, BoundListener, HttpSettings, MetricsText, ServedRouter};
 use crate::instance::{Instance, InstanceError, InstanceOptions, InstanceView, Ports};
 use crate::journal::Journal;
 use crate::limits::MAX_REQUEST_BYTES;
+use crate::noted_nodes::NotedNodes;
 use crate::operations;
 use crate::placement::{self, ApiPorts, PlacementError, SchedulerExplainer};
 use crate::predecessor::{self, Predecessor};
@@ -278,6 +279,10 @@ impl Service {
         let host = ports.host.as_ref();
         ports.operations =
             operations::operations_ports(&options.operations, store_port, clock, components, host, seed);
+        if let (Some(operations), Some(predecessor)) = (&mut ports.operations, &predecessor) {
+            let (driver, notes) = (Arc::clone(&operations.driver), predecessor.notes().to_owned());
+            operations.driver = Arc::new(NotedNodes { driver, notes });
+        }
         let bound = BoundListener::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();
         options.instance.url = pages_url(http, &options.instance.host);

@@ -464,7 +464,7 @@ impl RunnerState {
             }
         }
         let now = Instant::now();
-        let pauses = self.backing_off.remaining_pauses(now).map(|(_, until)| until - now);
+        let pauses = self.backing_off.remaining_pauses(now).map(|(_, until, _)| until - now);
         let watched = self.watch.pause(now).map(|pause| pause.max(LEAST_WAVE_PAUSE));
         let ends = self.early_ends.remaining_pauses(now).map(|(_, until)| until - now);
         let pause = pauses.chain(ends).chain(self.next_object_pause()).chain(watched).min();

@@ -13,18 +13,25 @@ use crate::operation::{Operation, OperationName};
 #[derive(Debug, Default)]
 pub(crate) struct BackingOff(BTreeMap<String, Failure>);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Failure {
     count: u32,
     until: Moment,
+    why: String,
 }
 
 impl BackingOff {
     /// Leaves nodes out: 30 s after the first failure, twice as long after each further one, at most 10 min.
-    pub(crate) fn record_failure<'n>(&mut self, nodes: impl IntoIterator<Item = &'n String>, now: Moment) {
+    pub(crate) fn record_failure<'n>(
+        &mut self,
+        nodes: impl IntoIterator<Item = &'n String>,
+        why: &str,
+        now: Moment,
+    ) {
         for node in nodes {
             let count = self.0.get(node).map_or(0, |failure| failure.count);
-            self.0.insert(node.clone(), Failure { count: count + 1, until: now + pause_after(count) });
+            let failure = Failure { count: count + 1, until: now + pause_after(count), why: why.to_owned() };
+            self.0.insert(node.clone(), failure);
         }
     }
 
@@ -42,12 +49,13 @@ impl BackingOff {
 
     /// Nodes that are left out at `now`.
     pub(crate) fn nodes_backing_off(&self, now: Moment) -> BTreeSet<String> {
-        self.remaining_pauses(now).map(|(node, _)| node.clone()).collect()
+        self.remaining_pauses(now).map(|(node, ..)| node.clone()).collect()
     }
 
-    /// Nodes that are left out, with the end of their pause.
-    pub(crate) fn remaining_pauses(&self, now: Moment) -> impl Iterator<Item = (&String, Moment)> {
-        self.0.iter().filter(move |(_, failure)| failure.until > now).map(|(node, it)| (node, it.until))
+    /// Nodes that are left out, with the end of their pause and their last error.
+    pub(crate) fn remaining_pauses(&self, now: Moment) -> impl Iterator<Item = (&String, Moment, &str)> {
+        let left_out = self.0.iter().filter(move |(_, failure)| failure.until > now);
+        left_out.map(|(node, failure)| (node, failure.until, failure.why.as_str()))
     }
 }
 
@@ -97,14 +105,14 @@ mod tests {
         let mut backing_off = BackingOff::default();
         let mut pauses = Vec::new();
         for _ in 0..6 {
-            backing_off.record_failure(&node, now);
-            let (_, until) = backing_off.remaining_pauses(now).next().unwrap();
+            backing_off.record_failure(&node, "it is full", now);
+            let (_, until, _) = backing_off.remaining_pauses(now).next().unwrap();
             pauses.push((until - now).as_secs());
         }
         assert_eq!(pauses, [30, 60, 120, 240, 480, 600]);
         assert!(backing_off.nodes_backing_off(now + Duration::from_secs(600)).is_empty());
         backing_off.clear_failures(&node);
-        backing_off.record_failure(&node, now);
+        backing_off.record_failure(&node, "it is full", now);
         assert_eq!(backing_off.remaining_pauses(now).next().unwrap().1 - now, BACK_OFF_FIRST);
     }
 }

@@ -65,6 +65,8 @@ pub const API_SETTLED: Duration = Duration::from_secs(25);
 pub(crate) const EXPECTED_OF_SERVERS: Duration = Duration::from_secs(60);
 /// Time that another operation on components takes in a fleet without records of one.
 pub(crate) const EXPECTED_OF_NODES: Duration = Duration::from_secs(20);
+/// Time that the drain of a node takes in a fleet without records of one: twice the usual grace period of a pod.
+pub(crate) const EXPECTED_OF_DRAINS: Duration = Duration::from_secs(60);
 /// Time for which the nodes of a wave are Ready before the next wave begins: longer than a kubelet with a bad argument runs.
 pub(crate) const WAVE_GOOD: Duration = Duration::from_secs(30);
 /// Time after which a node of a wave that is not good has failed, as for the health of an API server.

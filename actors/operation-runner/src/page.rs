@@ -33,6 +33,8 @@ pub struct OpsPage {
     pub held: Vec<HeldPage>,
     /// Seconds for which nodes are left out, because a command failed on them.
     pub backing_off: BTreeMap<String, u64>,
+    /// The last error of each of them.
+    pub back_off_errors: BTreeMap<String, String>,
     /// The page `/nodes`, of the last decision.
     #[serde(skip)]
     pub stories: Arc<NodeStories>,

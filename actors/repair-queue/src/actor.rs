@@ -173,7 +173,11 @@ impl Actor for RepairQueueActor {
         // The mark is dropped at the end of this handler; only then does the feed send the next value.
         let _handled = match envelope.open() {
             RepairMessage::State(new, handled) => {
+                let frees_node = state.state.as_ref().is_some_and(|old| nodes::frees_node(old, &new));
                 state.state = Some(new);
+                if frees_node {
+                    state.check_nodes();
+                }
                 Some(handled)
             }
             RepairMessage::Reported(reports, handled) => {

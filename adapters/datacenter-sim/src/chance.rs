@@ -52,6 +52,7 @@ pub(crate) enum Kind {
     EtcdStartTakes = 36,
     EtcdCatchUpTakes = 37,
     EtcdLatency = 38,
+    VolumeDetachTakes = 39,
 }
 
 #[derive(Debug, Clone)]

@@ -40,7 +40,7 @@ mod runner;
 mod telemetry;
 mod watcher;
 
-pub use notes::{CommandsLeft, LeftCommands};
+pub use notes::{CommandsLeft, EffectNote, LeftCommands};
 pub use runner::CommandsOnHost;
 pub use telemetry::METRICS;
 pub use watcher::watcher_main;

@@ -5,7 +5,7 @@
 //!
 //! Flow: the service creates an empty note and names it in its order. The watcher locks the note, marks it as begun,
 //! starts the command, and removes the note once no process of the command runs. A killed watcher leaves a note that is
-//! begun and not locked.
+//! begun and not locked. An effect without a watcher has such a note from its beginning.
 //!
 //! Guarantees: a command that [`LeftCommands`] reported as ended, or did not report, never begins afterwards.
 //!
@@ -21,6 +21,17 @@ use crate::protocol::monotonic_nanoseconds;
 
 const BEGUN: &[u8] = b"begun\n";
 
+fn create_note(directory: &Path) -> io::Result<(PathBuf, File)> {
+    loop {
+        let path = directory.join(format!("{:020}", monotonic_nanoseconds()));
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// The service's side of a note. Dropping it removes the note only if its command has not begun.
 #[derive(Debug)]
 pub(crate) struct CommandNote(PathBuf);
@@ -29,14 +40,7 @@ impl CommandNote {
     /// Creates a note with a name that is unique until the host reboots: a late watcher must not find the note of
     /// another command.
     pub(crate) fn create(directory: &Path) -> io::Result<Self> {
-        loop {
-            let path = directory.join(format!("{:020}", monotonic_nanoseconds()));
-            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-                Ok(_) => return Ok(Self(path)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
+        create_note(directory).map(|(path, _)| Self(path))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -55,6 +59,30 @@ impl Drop for CommandNote {
             // A late watcher finds the note removed and does not begin.
             remove(&self.0);
         }
+    }
+}
+
+/// A note of an effect without a watcher, which may go on after this process was killed: later processes treat it as a command
+/// with an unknown end. Dropping it removes the note.
+#[derive(Debug)]
+pub struct EffectNote(PathBuf);
+
+impl EffectNote {
+    /// Creates the note of an effect that is about to begin.
+    ///
+    /// # Errors
+    /// The note cannot be written. The effect must not begin.
+    pub fn create(directory: &Path) -> io::Result<Self> {
+        let (path, mut file) = create_note(directory)?;
+        let note = Self(path);
+        file.write_all(BEGUN)?;
+        Ok(note)
+    }
+}
+
+impl Drop for EffectNote {
+    fn drop(&mut self) {
+        remove(&self.0);
     }
 }
 

@@ -23,7 +23,7 @@ pub const PROTECTED: &str = "kept";
 
 /// A deployment whose budget allows no eviction: a drain deletes its pods.
 const FRONT: (&str, u32) = ("front", 30);
-/// A deployment with its replicas, and the replicas that its budget keeps.
+/// A deployment whose pods have volumes, with its replicas, and the replicas that its budget keeps.
 const STORE: (&str, u32, u32) = ("store", 10, 8);
 /// A deployment with an occasional budget that allows no eviction.
 const LEDGER: (&str, u32) = ("ledger", 6);
@@ -73,6 +73,7 @@ impl Drains {
             cluster.add_workload(make_workload(OPEN, "sums", PodOwner::Job { pods: 4, takes }));
             let (store, replicas, min_available) = STORE;
             cluster.add_workload(make_workload(PROTECTED, store, PodOwner::ReplicaSet { replicas }));
+            cluster.give_volumes(PROTECTED, store);
             cluster.add_budget(make_budget(PROTECTED, (store, min_available)));
             let (ledger, replicas) = LEDGER;
             cluster.add_workload(make_workload(PROTECTED, ledger, PodOwner::ReplicaSet { replicas }));
@@ -110,7 +111,8 @@ impl Drains {
         Some(format!("step {step} of entry {} drains, and {left}", entry.index))
     }
 
-    /// Checks I16 at the start of a reboot command: the node is cordoned for it, and only pods that stay are left.
+    /// Checks I16 at the start of a reboot command: the node is cordoned for it, only pods that stay are left, and no
+    /// volume is in use.
     pub fn check_emptied(&self, node: &str) -> Option<String> {
         let nodes = self.kubernetes.with_cluster(|kubernetes| kubernetes.nodes());
         let node = nodes.iter().find(|known| known.name == node)?;

@@ -68,7 +68,7 @@ impl RunnerState {
                 read_at: self.collection_began,
             });
         }
-        let backing_off = self.backing_off.remaining_pauses(now);
+        let pauses = || self.backing_off.remaining_pauses(now);
         let operations = decision.map(|decision| decision.operations.as_slice()).unwrap_or_default();
         let page = OpsPage {
             phase: decision.map(|decision| decision.phase.clone()),
@@ -77,7 +77,8 @@ impl RunnerState {
             // The first operation of the pass is the one that runs.
             next: operations.iter().skip(usize::from(running.is_some())).cloned().collect(),
             running,
-            backing_off: backing_off.map(|(node, until)| (node.clone(), (until - now).as_secs())).collect(),
+            backing_off: pauses().map(|(node, until, _)| (node.clone(), (until - now).as_secs())).collect(),
+            back_off_errors: pauses().map(|(node, _, why)| (node.clone(), why.to_owned())).collect(),
             held,
             stories: Arc::clone(&self.stories),
         };

@@ -208,7 +208,8 @@ impl RunnerState {
                     nodes.filter(|_| !matches!(step.operation.name, OperationName::Object(_)))
                 {
                     let nodes = backing_off::nodes_at_fault(&step.operation, command, &nodes);
-                    self.backing_off.record_failure(&self.nodes_to_leave_out(step, nodes), Instant::now());
+                    let nodes = self.nodes_to_leave_out(step, nodes);
+                    self.backing_off.record_failure(&nodes, &format!("{command}: {why}"), Instant::now());
                 }
                 madako_operations_total(operation, "cancelled").increment(1);
                 (format!("{command} failed: {why}"), true)

@@ -1,26 +1,28 @@
 //! The plan of Kubernetes' components: what restarts and starts, in which order and in which waves, and how long it takes.
 //!
-//! The plan is the sequence of the runner's own decisions on a model of the fleet, in which each operation succeeds. The
-//! model assumes that all obstacles that can go by themselves have gone: unhealthy components, busy nodes, back-offs, etcd out of
-//! sync. The plan names those of the present beside the sequence.
+//! The plan is the sequence of the runner's own decisions on a model of the fleet, in which each operation and each drain
+//! succeeds. The model assumes that all obstacles that can go by themselves have gone: unhealthy components, busy nodes,
+//! back-offs, etcd out of sync. The plan names those of the present beside the sequence.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::component::Component;
 use madako_domain::encryption_rotation::RotationStage;
 use madako_domain::node_status::{ContainerStatus, EtcdMember};
-use madako_domain::reboot::RebootQueueEntry;
+use madako_domain::reboot::config::RebootConfig;
+use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::record::{Record, RecordStatus};
-use madako_domain::repair::queue::Items;
+use madako_domain::repair::queue::{Item, Items};
 use madako_domain::rollout::{Rollout, WatchEnd};
 use madako_domain::skew::{KubernetesVersion, Skew, check_upgrade};
 use serde::Serialize;
 
 use super::decide::{Due, KubernetesInput, decide};
 use super::deprecated::RequestedApi;
-use super::held::KubernetesBlockedBy;
+use super::held::{KubernetesBlockedBy, KubernetesHeld};
 use super::minor_upgrade::MinorUpgrade;
 use super::operation::KubernetesOperationName as Name;
 use super::options::KubernetesOptions;
@@ -33,12 +35,15 @@ use super::status::{ComponentStatus, KubernetesNode, KubernetesStatus};
 use super::versions::nodes_by_component;
 use crate::early_ends::ComponentOnNode;
 use crate::input::Input;
-use crate::limits::{API_SETTLED, EXPECTED_OF_NODES, EXPECTED_OF_SERVERS, WAVE_GOOD};
+use crate::limits::{API_SETTLED, EXPECTED_OF_DRAINS, EXPECTED_OF_NODES, EXPECTED_OF_SERVERS, WAVE_GOOD};
 
 static NO_REBOOTS: Items<RebootQueueEntry> = BTreeMap::new();
 static NOTHING_ENDS: BTreeSet<ComponentOnNode> = BTreeSet::new();
 
-/// The seconds that operations took, by name.
+/// Name of the steps in which the reboot queue drains nodes before their kubelets get another minor version.
+pub const DRAIN: &str = "drain";
+
+/// The seconds that operations took, by name, and those of a drain ([`DRAIN`]).
 pub type Durations = BTreeMap<String, u64>;
 
 /// A plan for all components.
@@ -82,10 +87,11 @@ pub struct PlannedComponent {
     pub why: Vec<String>,
 }
 
-/// An operation of the plan.
+/// An operation of the plan, or the drain of nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
     pub number: usize,
+    /// Name of the operation, or [`DRAIN`].
     pub operation: &'static str,
     pub nodes: Vec<String>,
     /// The number of the wave among the restarts of kubelets or proxies.
@@ -112,6 +118,13 @@ impl ComponentsPlan {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.components.is_empty() && self.steps.is_empty() && self.held.iter().all(|held| !held.remains)
+    }
+
+    /// Addresses of the nodes that are drained, in the order of the drains.
+    #[must_use]
+    pub fn drained_nodes(&self) -> Vec<String> {
+        let drains = self.steps.iter().filter(|step| step.operation == DRAIN);
+        drains.flat_map(|step| step.nodes.iter().cloned()).collect()
     }
 }
 
@@ -167,6 +180,12 @@ pub fn plan(input: &Input<'_>, options: &KubernetesOptions, durations: &Duration
     }
 }
 
+/// The entry of a node that is drained for its kubelet.
+fn drained_entry(index: i64, node: &str) -> Arc<Item<RebootQueueEntry>> {
+    let value = RebootQueueEntry { index, status: RebootStatus::Drained, ..RebootQueueEntry::new(node) };
+    Arc::new(Item { value, created: 0, revision: 0 })
+}
+
 struct Planner<'a> {
     input: &'a Input<'a>,
     wanted: Wanted<'a>,
@@ -208,6 +227,7 @@ impl Planner<'_> {
         status: &'b KubernetesStatus<'b>,
         rollout: Result<Option<&'b Rollout>, &'b str>,
         nobody: &'b BTreeSet<String>,
+        reboots: &'b Items<RebootQueueEntry>,
     ) -> KubernetesInput<'b> {
         KubernetesInput {
             now: self.input.now,
@@ -220,13 +240,14 @@ impl Planner<'_> {
             backing_off: nobody,
             max_concurrent_updates: self.input.settings.max_concurrent_updates,
             rollout,
-            // The model assumes that nodes can be drained.
-            minor_upgrade: match self.input.settings.minor_upgrade {
-                MinorUpgrade::Drain => MinorUpgrade::InPlace,
-                other => other,
-            },
-            reboots: &NO_REBOOTS,
+            minor_upgrade: self.input.settings.minor_upgrade,
+            reboots,
         }
+    }
+
+    /// The entries of the reboot queue.
+    fn reboots(&self) -> &Items<RebootQueueEntry> {
+        self.input.kubernetes.map_or(&NO_REBOOTS, |part| part.reboots)
     }
 
     /// The operations that wait at present for another reason than their place in the order.
@@ -240,12 +261,11 @@ impl Planner<'_> {
             is_etcd_in_sync,
             busy,
             backing_off: self.input.backing_off,
-            minor_upgrade: self.input.settings.minor_upgrade,
-            reboots: self.input.kubernetes.map_or(&NO_REBOOTS, |part| part.reboots),
             ..self.decision_input(
                 &self.status,
                 self.input.kubernetes.map_or(Ok(None), |part| part.rollout),
                 &nobody,
+                self.reboots(),
             )
         };
         let is_temporary = |reason: &KubernetesBlockedBy| {
@@ -286,13 +306,26 @@ impl Planner<'_> {
         let nobody = BTreeSet::new();
         let (mut rollout, mut waves) = (Rollout::new(self.wanted.image), BTreeMap::<Name, usize>::new());
         let most = self.input.settings.max_concurrent_updates;
-        // Each operation makes a component on a node as wanted.
-        let bound = self.wanted.cluster.nodes.len() * Component::ALL.len();
+        // Each operation makes a component on a node as wanted, and each node is drained at most once.
+        let bound = self.wanted.cluster.nodes.len() * (Component::ALL.len() + 1);
+        // A drain that has not ended is a step of the plan.
+        let mut reboots = self.reboots().clone();
+        reboots.retain(|_, item| !item.value.is_upgrade() || item.value.status == RebootStatus::Drained);
         let mut held = Vec::new();
         for _ in 0..=bound {
-            let decision = decide(&self.decision_input(&model, Ok(Some(&rollout)), &nobody));
+            let decision = decide(&self.decision_input(&model, Ok(Some(&rollout)), &nobody, &reboots));
             held = decision.held;
-            let Some(due) = decision.operations.into_iter().next() else { break };
+            let Some(due) = decision.operations.into_iter().next() else {
+                let nodes = self.next_drained_nodes(&held, &reboots);
+                if nodes.is_empty() {
+                    break;
+                }
+                for (index, node) in (1..).zip(&nodes) {
+                    reboots.insert(-index, drained_entry(-index, node));
+                }
+                self.add_step(DRAIN, nodes, None, false);
+                continue;
+            };
             let number = matches!(due.name, Name::KubeletRestart | Name::KubeProxyRestart).then(|| {
                 let number = waves.entry(due.name).or_default();
                 *number += 1;
@@ -304,7 +337,11 @@ impl Planner<'_> {
                 rollout.end_watches(&good, most, self.wanted.cluster.nodes.len(), None);
             }
             self.carry_out(&mut model, &due);
-            self.add_step(due, number);
+            if due.name.component() == Component::Kubelet {
+                let is_updated = |entry: &RebootQueueEntry| due.targets.contains(&entry.node);
+                reboots.retain(|_, item| !item.value.is_upgrade() || !is_updated(&item.value));
+            }
+            self.add_step(due.name.name(), due.targets, number, due.is_gap);
         }
         let held = held.into_iter().map(|held| PlannedHold {
             operation: held.what.name(),
@@ -314,6 +351,25 @@ impl Planner<'_> {
             remains: true,
         });
         held.collect()
+    }
+
+    /// The nodes that the reboot queue drains at once for their kubelets: workers in its slots, then control plane nodes, one at
+    /// a time. None while drained nodes wait for their kubelets.
+    fn next_drained_nodes(&self, held: &[KubernetesHeld], reboots: &Items<RebootQueueEntry>) -> Vec<String> {
+        if reboots.values().any(|item| item.value.is_upgrade()) {
+            return Vec::new();
+        }
+        let is_drain = |held: &&KubernetesHeld| held.reason == KubernetesBlockedBy::DrainedFirst;
+        let waiting: Vec<&String> = held.iter().filter(is_drain).flat_map(|held| &held.targets).collect();
+        let cluster = self.wanted.cluster;
+        let is_worker = |node: &&String| !cluster.control_plane().any(|member| member.address == **node);
+        // With a section that cannot be used, the reboot queue drains nothing, and says so.
+        let slots = RebootConfig::read(&cluster.reboot).map_or(1, |config| config.max_concurrent);
+        let slots =
+            usize::try_from(slots).unwrap_or(usize::MAX).min(self.input.settings.max_concurrent_updates);
+        let workers: Vec<String> =
+            waiting.iter().copied().filter(is_worker).take(slots.max(1)).cloned().collect();
+        if workers.is_empty() { waiting.into_iter().take(1).cloned().collect() } else { workers }
     }
 
     fn carry_out(&self, model: &mut KubernetesStatus<'_>, due: &Due) {
@@ -350,10 +406,14 @@ impl Planner<'_> {
         }
     }
 
-    fn add_step(&mut self, due: Due, wave: Option<usize>) {
-        let operation = due.name.name();
-        let is_of_servers = due.name.component() == Component::ApiServer;
-        let guess = if is_of_servers { EXPECTED_OF_SERVERS } else { EXPECTED_OF_NODES };
+    fn add_step(&mut self, operation: &'static str, nodes: Vec<String>, wave: Option<usize>, is_gap: bool) {
+        let name = operation.parse::<Name>().ok();
+        let is_of_servers = name.is_some_and(|name| name.component() == Component::ApiServer);
+        let guess = match name {
+            None => EXPECTED_OF_DRAINS,
+            Some(_) if is_of_servers => EXPECTED_OF_SERVERS,
+            Some(_) => EXPECTED_OF_NODES,
+        };
         let took = self.durations.get(operation).copied().unwrap_or(guess.as_secs());
         let begins = self.seconds;
         let pause = match (is_of_servers, wave) {
@@ -365,9 +425,9 @@ impl Planner<'_> {
         self.steps.push(Step {
             number: self.steps.len() + 1,
             operation,
-            nodes: due.targets,
+            nodes,
             wave,
-            is_gap: due.is_gap,
+            is_gap,
             begins_after_seconds: begins,
             ends_after_seconds: begins + took,
         });
@@ -397,9 +457,7 @@ impl Planner<'_> {
         let kubelets = components.iter().filter(is_kubelet_of_other_minor).count();
         if kubelets > 0 {
             let treatment = match self.input.settings.minor_upgrade {
-                MinorUpgrade::Drain => {
-                    "each node is drained before, by the rules of the reboot queue, and the expected duration has no drains"
-                }
+                MinorUpgrade::Drain => "each node is drained before, by the rules of the reboot queue",
                 MinorUpgrade::InPlace => "no node is drained before",
                 MinorUpgrade::OnReboot => "each restarts when its node boots",
             };

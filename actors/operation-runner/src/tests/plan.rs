@@ -5,7 +5,8 @@ use time::OffsetDateTime;
 
 use super::fleet::Fleet;
 use super::kubernetes::running;
-use crate::kubernetes::plan::{ComponentsPlan, Durations, Step, plan, usual_durations};
+use crate::kubernetes::minor_upgrade::MinorUpgrade;
+use crate::kubernetes::plan::{ComponentsPlan, DRAIN, Durations, Step, plan, usual_durations};
 
 fn plan_of(fleet: &Fleet) -> ComponentsPlan {
     plan(&fleet.input(), fleet.kubernetes.as_ref().unwrap(), &Durations::new())
@@ -34,29 +35,26 @@ fn nothing_is_planned_for_a_fleet_that_is_as_wanted() {
     assert!(planned.is_empty() && planned.held.is_empty() && planned.notes.is_empty(), "{planned:#?}");
 }
 
+const SERVERS_RESTART: [&str; 9] = [
+    "kube-apiserver-restart 1",
+    "kube-apiserver-restart 1",
+    "kube-apiserver-restart 1",
+    "kube-controller-manager-restart 1",
+    "kube-controller-manager-restart 1",
+    "kube-controller-manager-restart 1",
+    "kube-scheduler-restart 1",
+    "kube-scheduler-restart 1",
+    "kube-scheduler-restart 1",
+];
+const KUBELETS_RESTART: [&str; 3] = ["kubelet-restart 1", "kubelet-restart 2", "kubelet-restart 3"];
+const PROXIES_RESTART: [&str; 3] = ["kube-proxy-restart 1", "kube-proxy-restart 2", "kube-proxy-restart 3"];
+
 #[test]
-fn an_upgrade_has_the_order_and_the_waves_of_the_runner() {
-    let mut planned = plan_of(&outdated("k:2", Some("1.31.0")));
-    assert_eq!(
-        steps(&planned),
-        [
-            "kube-apiserver-restart 1",
-            "kube-apiserver-restart 1",
-            "kube-apiserver-restart 1",
-            "kube-controller-manager-restart 1",
-            "kube-controller-manager-restart 1",
-            "kube-controller-manager-restart 1",
-            "kube-scheduler-restart 1",
-            "kube-scheduler-restart 1",
-            "kube-scheduler-restart 1",
-            "kubelet-restart 1",
-            "kubelet-restart 2",
-            "kubelet-restart 3",
-            "kube-proxy-restart 1",
-            "kube-proxy-restart 2",
-            "kube-proxy-restart 3",
-        ]
-    );
+fn an_upgrade_in_place_has_the_order_and_the_waves_of_the_runner() {
+    let mut fleet = outdated("k:2", Some("1.31.0"));
+    fleet.settings.minor_upgrade = MinorUpgrade::InPlace;
+    let mut planned = plan_of(&fleet);
+    assert_eq!(steps(&planned), [&SERVERS_RESTART[..], &KUBELETS_RESTART, &PROXIES_RESTART].concat());
     assert_eq!((planned.refused.len(), planned.held.len(), planned.components.len()), (0, 0, 21));
     let last = planned.steps.pop().unwrap();
     assert_eq!((last.wave, last.ends_after_seconds + 30), (Some(3), planned.expected_seconds));
@@ -64,6 +62,22 @@ fn an_upgrade_has_the_order_and_the_waves_of_the_runner() {
     let first = &planned.components[0];
     assert_eq!(first.from_version.as_ref().unwrap().to_string(), "1.30.5");
     assert_eq!(first.to_version.as_ref().unwrap().to_string(), "1.31.0");
+}
+
+#[test]
+fn nodes_are_drained_before_their_kubelets_get_another_minor_version() {
+    let fleet = outdated("k:2", Some("1.31.0"));
+    let durations = Durations::from([(DRAIN.to_owned(), 300)]);
+    let planned = plan(&fleet.input(), fleet.kubernetes.as_ref().unwrap(), &durations);
+    let each = ["drain 1", "kubelet-restart 1"];
+    assert_eq!(steps(&planned), [&SERVERS_RESTART[..], &PROXIES_RESTART, &each.repeat(6)].concat());
+    let workers = fleet.cluster.workers().map(|node| node.address.clone());
+    let nodes: Vec<String> =
+        workers.chain(fleet.cluster.control_plane().map(|node| node.address.clone())).collect();
+    assert_eq!(planned.drained_nodes(), nodes, "control plane nodes come last");
+    let drain = planned.steps.iter().find(|step| step.operation == DRAIN).unwrap();
+    assert_eq!((drain.ends_after_seconds - drain.begins_after_seconds, drain.wave), (300, None));
+    assert_eq!(planned.held.len(), 0);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Uncordons nodes that this system cordoned and that no repair or reboot needs any more, once an interval, as CKE
-//! does.
+//! Uncordons nodes that this system cordoned and that no repair or reboot needs any more: when a repair or a reboot of a node
+//! ends or is cancelled, and once an interval, as CKE does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -129,6 +129,11 @@ impl RepairState {
             self.given.events.emit(Event::RepairTrouble { why });
         }
     }
+}
+
+/// True if the new state leaves a node idle that the old one has under repair or reboot.
+pub(super) fn frees_node(old: &ClusterState, new: &ClusterState) -> bool {
+    !Arc::ptr_eq(&old.repair, &new.repair) && !busy_nodes(old).is_subset(&busy_nodes(new))
 }
 
 /// Names of nodes under repair or reboot.

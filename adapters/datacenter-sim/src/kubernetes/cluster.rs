@@ -16,6 +16,8 @@ use crate::chance::{Kind, SeededChance};
 
 /// Mean time from a pod's binding until it runs.
 const START_TAKES: Duration = Duration::from_secs(5);
+/// Mean time from the end of a pod until its kubelet reports that its volume is not in use any more.
+const DETACH_TAKES: Duration = Duration::from_secs(10);
 
 /// Controller that creates and replaces pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +90,8 @@ enum PodStep {
     Run,
     Complete,
     End,
+    /// The volume of an ended pod is not in use any more.
+    Detach,
 }
 
 pub struct Cluster {
@@ -97,6 +101,10 @@ pub struct Cluster {
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     workloads: Vec<Workload>,
     budgets: Vec<WorkloadBudget>,
+    /// Workloads whose pods have a volume each.
+    with_volumes: BTreeSet<usize>,
+    /// Nodes with a volume in use, by the uid of its pod, which may have ended.
+    volumes: BTreeMap<u64, String>,
     /// By uid, so that pods are ordered by age.
     pods: BTreeMap<u64, SimulatedPod>,
     due: BTreeSet<(OffsetDateTime, u64, PodStep)>,
@@ -113,6 +121,8 @@ impl Cluster {
             namespaces: BTreeMap::new(),
             workloads: Vec::new(),
             budgets: Vec::new(),
+            with_volumes: BTreeSet::new(),
+            volumes: BTreeMap::new(),
             pods: BTreeMap::new(),
             due: BTreeSet::new(),
             made: 0,
@@ -131,6 +141,7 @@ impl Cluster {
     pub fn remove_node(&mut self, name: &str) {
         self.nodes.remove(name);
         self.pods.retain(|_, kept| kept.node.as_deref() != Some(name));
+        self.volumes.retain(|_, node| node != name);
         self.schedule_pods();
     }
 
@@ -151,6 +162,12 @@ impl Cluster {
             for uid in waiting {
                 self.plan(uid);
             }
+            let unused =
+                self.volumes.iter().filter(|(uid, node)| *node == name && !self.pods.contains_key(uid));
+            let unused: Vec<u64> = unused.map(|(uid, _)| *uid).collect();
+            for uid in unused {
+                self.plan_detachment(uid);
+            }
         }
         self.schedule_pods();
     }
@@ -170,6 +187,13 @@ impl Cluster {
             }
         }
         self.schedule_pods();
+    }
+
+    /// Gives a volume to each pod of a workload that starts from now on.
+    pub fn give_volumes(&mut self, namespace: &str, name: &str) {
+        let is_asked =
+            |(_, workload): &(usize, &Workload)| workload.namespace == namespace && workload.name == name;
+        self.with_volumes.extend(self.workloads.iter().enumerate().filter(is_asked).map(|(index, _)| index));
     }
 
     pub fn add_budget(&mut self, budget: WorkloadBudget) {
@@ -193,7 +217,12 @@ impl Cluster {
 
     #[must_use]
     pub fn nodes(&self) -> Vec<KubeNode> {
-        self.nodes.values().cloned().collect()
+        let with_volumes = |node: &KubeNode| {
+            let of_node = self.volumes.iter().filter(|(_, on)| **on == node.name);
+            let volumes_in_use = of_node.map(|(uid, _)| format!("kubernetes.io/csi/sim^{uid:05x}")).collect();
+            KubeNode { volumes_in_use, ..node.clone() }
+        };
+        self.nodes.values().map(with_volumes).collect()
     }
 
     /// All pods, each with the node that it is bound to.
@@ -384,6 +413,13 @@ impl Cluster {
     }
 
     fn step(&mut self, uid: u64, step: PodStep) {
+        if step == PodStep::Detach {
+            let node = self.volumes.get(&uid).and_then(|node| self.nodes.get(node));
+            if node.is_some_and(|node| node.ready == Some(true)) {
+                self.volumes.remove(&uid);
+            }
+            return;
+        }
         let Some(kept) = self.pods.get_mut(&uid) else { return };
         let node = kept.node.as_deref().and_then(|node| self.nodes.get(node));
         if kept.stuck || node.is_none_or(|node| node.ready != Some(true)) {
@@ -393,11 +429,14 @@ impl Cluster {
             (PodStep::Run, PodPhase::Pending, None) => {
                 kept.pod.phase = PodPhase::Running;
                 kept.started_at = Some(self.now);
+                let node = kept.node.clone().filter(|_| self.with_volumes.contains(&kept.workload));
+                self.volumes.extend(node.map(|node| (uid, node)));
                 self.plan(uid);
             }
             (PodStep::Complete, PodPhase::Running, None) => kept.pod.phase = PodPhase::Succeeded,
             (PodStep::End, _, Some(_)) => {
                 self.pods.remove(&uid);
+                self.plan_detachment(uid);
                 self.schedule_pods();
             }
             // The pod's state changed before the planned step.
@@ -421,6 +460,14 @@ impl Cluster {
             _ => return,
         };
         self.due.insert((self.now + after, uid, step));
+    }
+
+    fn plan_detachment(&mut self, uid: u64) {
+        if self.volumes.contains_key(&uid) {
+            let nth = saturating_number(uid);
+            let after = self.chance.draw_duration(Kind::VolumeDetachTakes, 0, nth, DETACH_TAKES);
+            self.due.insert((self.now + after, uid, PodStep::Detach));
+        }
     }
 
     /// Creates missing pods and binds pending ones.

@@ -135,6 +135,48 @@ async fn on_a_node_that_does_not_answer_no_pod_ends_until_it_does() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_volume_is_in_use_until_some_time_after_its_pod_and_while_the_node_does_not_report() {
+    let site = cluster(1).await;
+    let volumes = |node: usize| site.with_cluster(|cluster| cluster.nodes()[node].volumes_in_use.len());
+    let with_volume = |node: &str| {
+        let pods = site.with_cluster(|cluster| cluster.pods_on(node));
+        pods.into_iter().find(|pod| pod.id.name.starts_with("store")).unwrap()
+    };
+    site.with_cluster(|cluster| {
+        cluster.add_workload(workload("store", PodOwner::DaemonSet));
+        cluster.give_volumes("web", "store");
+    });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!([0, 1, 2].map(volumes), [1, 1, 1]);
+    let first = with_volume(NODES[0]);
+    site.delete(&permit(), &first.id).await.unwrap();
+    let mut after_pod = 0;
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let there = with_volume(NODES[0]);
+        // The pod of the DaemonSet is replaced on the same node.
+        after_pod += usize::from(there.id != first.id && volumes(0) == 2);
+    }
+    assert!(after_pod > 0 && volumes(0) == 1, "{after_pod} s, {} volumes", volumes(0));
+    let second = with_volume(NODES[1]);
+    site.delete(&permit(), &second.id).await.unwrap();
+    let ends = || {
+        let mut pods = site.with_cluster(|cluster| cluster.pods_on(NODES[1])).into_iter();
+        pods.any(|pod| pod.id == second.id)
+    };
+    while ends() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let before = volumes(1);
+    site.with_cluster(|cluster| cluster.set_ready(NODES[1], false));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(volumes(1), before, "a node that does not report frees no volume");
+    site.with_cluster(|cluster| cluster.set_ready(NODES[1], true));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(volumes(1), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_budget_that_never_allows_it_is_never_passed_by_evictions() {
     let site = cluster(1).await;
     site.with_cluster(|cluster| {

@@ -2,7 +2,7 @@
 
 mod add;
 pub(crate) mod explain;
-mod forecast;
+pub(crate) mod forecast;
 mod release;
 
 use clap::Subcommand;

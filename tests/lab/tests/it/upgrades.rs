@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use madako_lab::{KUBERNETES_IMAGE, OPTIONS, PREVIOUS_KUBERNETES_IMAGE};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::clients::{Clients, Reports, start_pods};
-use crate::components::{bring_up, status};
+use crate::components::{bring_up, shown, status};
 use crate::fleet::Fleet;
 use crate::kills::Records;
 use crate::power::{add_reboot, power_cycle, queue, reboot_commands};
@@ -278,6 +278,7 @@ async fn nodes_are_drained_but_for_one(upgrade: &Upgrade) -> Reports {
     };
     let why = eventually("the kubelet of the stubborn pod waits", waits).await;
     assert!(why.contains("default/stubborn"), "{why}");
+    commands_name_the_held_drain(fleet, &node).await;
     assert!(upgrade.is_usable(HELD).await, "no cordon is left");
     assert!(held.is_subset(&upgrade.pod_containers(HELD).await), "nothing restarted on the node");
     let history = fleet.history().await;
@@ -288,6 +289,27 @@ async fn nodes_are_drained_but_for_one(upgrade: &Upgrade) -> Reports {
     let address = fleet.address(DRAINED);
     assert!(drained.iter().any(|targets| targets.contains(&address)), "{drained:?}");
     reports
+}
+
+/// `kube status` and `kube plan` name the pod that holds the drain of a node.
+async fn commands_name_the_held_drain(fleet: &Fleet, node: &str) {
+    let status = status(fleet).await.unwrap();
+    let mut entries = status["entries"].as_array().unwrap().iter();
+    let entry = entries.find(|entry| entry["node"] == node).unwrap_or_else(|| panic!("{status}"));
+    assert_eq!(
+        (&entry["queue"], &entry["obstacle"]),
+        (&json!("reboot-queue"), &json!("back-off")),
+        "{entry}"
+    );
+    assert!(entry["why"].to_string().contains("default/stubborn"), "{entry}");
+    let plan = shown(fleet, "kubernetes plan").await.unwrap();
+    let mut steps = plan["steps"].as_array().unwrap().iter();
+    let drain = steps.find(|step| step["operation"] == "drain").unwrap_or_else(|| panic!("{plan}"));
+    assert_eq!(drain["nodes"], json!([node]), "{plan}");
+    let mut blockers = plan["drains"][0]["blockers"].as_array().unwrap().iter();
+    let is_named =
+        |blocker: &Value| blocker["kind"] == "budget" && blocker["pod"].to_string().contains("stubborn");
+    assert!(blockers.any(is_named), "{plan}");
 }
 
 /// A reboot of the same node is refused for the same reason; once the budget is gone, the reboot brings the kubelet.

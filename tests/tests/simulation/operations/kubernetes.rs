@@ -390,13 +390,12 @@ fn an_upgrade_of_five_hundred_nodes_ends_while_nodes_and_api_servers_fail() {
     });
 }
 
-/// The time in which the kubelets of all live nodes get another argument, beside so many dead workers.
-fn time_roll(dead: usize) -> Duration {
-    const LIVE: usize = 90;
+/// The time in which the kubelets of so many live nodes get another argument, beside so many dead workers.
+fn time_roll(live: usize, dead: usize) -> Duration {
     let mut took = Duration::ZERO;
     at_a_site(async |site| {
-        let workers = bootstrap_large(site, LIVE + dead).await;
-        for number in LIVE..LIVE + dead {
+        let workers = bootstrap_large(site, live + dead).await;
+        for number in live..live + dead {
             site.nodes.begin(&NodePlace::Address(address(number)), NodeFault::Kill);
         }
         site.pass(OUTAGE).await;
@@ -407,7 +406,7 @@ fn time_roll(dead: usize) -> Duration {
             let node = site.nodes.view_node(&address(number)).unwrap();
             node.containers[Component::Kubelet.name()].extra.args == ["--v=2"]
         };
-        while !(0..LIVE).all(|number| is_updated(site, number)) || !site.rollout().await.watched.is_empty() {
+        while !(0..live).all(|number| is_updated(site, number)) || !site.rollout().await.watched.is_empty() {
             assert!(began.elapsed() < 4 * LONG, "the roll does not end");
             site.pass(Duration::from_secs(1)).await;
         }
@@ -417,10 +416,20 @@ fn time_roll(dead: usize) -> Duration {
 }
 
 /// The waves have the same live nodes; attempts to reach dead ones must not delay them.
+fn compare_rolls(live: usize, dead: usize) {
+    let (without, with) = (time_roll(live, 0), time_roll(live, dead));
+    assert!(with <= without + without / 10, "{with:?} with dead nodes, and {without:?} without them");
+}
+
 #[test]
 fn thirty_dead_nodes_make_a_roll_of_kubelets_at_most_a_tenth_longer() {
-    let (without, with) = (time_roll(0), time_roll(30));
-    assert!(with <= without + without / 10, "{with:?} with dead nodes, and {without:?} without them");
+    compare_rolls(90, 30);
+}
+
+#[test]
+#[ignore = "minutes: a thousand nodes (make test-long)"]
+fn thirty_dead_nodes_of_a_thousand_make_a_roll_at_most_a_tenth_longer() {
+    compare_rolls(970, 30);
 }
 
 /// Addresses that are ready in the Endpoints of the API servers.
@@ -467,16 +476,29 @@ fn an_address_becomes_ready_after_its_api_server_passed_three_checks_a_second_ap
     });
 }
 
-/// Passes are twice as frequent as by default.
+/// The requests to three API servers in ten minutes of rest. Passes are twice as frequent as by default.
+async fn check_requests_at_rest(site: &mut Site) {
+    site.pass(OUTAGE).await;
+    let before = site.nodes.api_requests();
+    site.pass(Duration::from_secs(600)).await;
+    let sent = site.nodes.api_requests() - before;
+    assert!((100..=600).contains(&sent), "{sent} requests in ten minutes");
+}
+
 #[test]
 fn a_service_at_rest_sends_at_most_sixty_requests_a_minute_to_three_api_servers() {
     at_a_site(async |site| {
         bootstrap(site).await.unwrap();
-        site.pass(OUTAGE).await;
-        let before = site.nodes.api_requests();
-        site.pass(Duration::from_secs(600)).await;
-        let sent = site.nodes.api_requests() - before;
-        assert!((100..=600).contains(&sent), "{sent} requests in ten minutes");
+        check_requests_at_rest(site).await;
+    });
+}
+
+#[test]
+#[ignore = "minutes: a thousand nodes (make test-long)"]
+fn a_service_at_rest_with_a_thousand_nodes_sends_at_most_sixty_requests_a_minute() {
+    at_a_site(async |site| {
+        bootstrap_large(site, 1_000).await;
+        check_requests_at_rest(site).await;
     });
 }
 

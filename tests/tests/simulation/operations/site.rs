@@ -320,10 +320,15 @@ impl Site {
         }
     }
 
-    /// Ends the leader's process, and starts another one.
+    /// Ends the leader's process, and starts another one, which leads when the lease of the ended process is over.
     pub async fn kill_leader(&mut self) {
         if let Some(running) = self.running.take() {
+            let place = Endpoint::Instance(1);
+            // A process that is killed sends nothing more: it does not revoke its lease.
+            self.world.network.change(place, |condition| condition.down += 1);
+            self.world.network.forget(place);
             running.instance.kill().await;
+            self.world.network.change(place, |condition| condition.down -= 1);
         }
         self.running = Some(self.world.start("alpha").await);
     }

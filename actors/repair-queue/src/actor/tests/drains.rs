@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use madako_domain::keys;
 use madako_domain::kubernetes::{ANNOTATION_REBOOT, KubeNode};
+use madako_domain::reboot::RebootStatus;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::state::ClusterState;
 use madako_protocol::kubernetes::KubernetesError;
@@ -285,6 +286,11 @@ async fn a_refused_eviction_is_tried_as_often_as_configured() {
 async fn taken_over(ago: i64, cordoned: bool) -> World {
     let world = world().await;
     world.change(|store| store.entry(&processing(0, "w", 0, RepairStepStatus::Draining, ago)));
+    add_node(&world, cordoned);
+    world
+}
+
+fn add_node(world: &World, cordoned: bool) {
     let annotations = [(ANNOTATION_REBOOT.to_owned(), "true".to_owned())];
     let node = KubeNode {
         name: "node-w".to_owned(),
@@ -293,7 +299,19 @@ async fn taken_over(ago: i64, cordoned: bool) -> World {
         ..KubeNode::default()
     };
     world.kubernetes.0.lock().unwrap().nodes.insert("node-w".to_owned(), node);
-    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_of_a_cancelled_reboot_is_uncordoned_before_the_next_tick() {
+    let mut world = World::new(Store::new(&["a", "b", "c"], &["w"])).await;
+    world.change(|store| store.reboot(0, "w", RebootStatus::Draining));
+    add_node(&world, true);
+    world.begin().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(changes(&world), [""; 0]);
+    world.change(|store| store.reboot(0, "w", RebootStatus::Cancelled));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(changes(&world), ["uncordon node-w"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,20 +5,25 @@ use std::collections::BTreeMap;
 use madako_console::format_duration_in_words;
 use madako_domain::component::Component;
 use madako_domain::images::ImageName;
-use madako_domain::keys;
-use madako_domain::record::Record;
 use madako_domain::skew::{KubernetesVersion, Skew};
+use madako_domain::state::ClusterState;
 use madako_operation_runner::kubernetes::deprecated::{DeprecationAnswers, RequestedApi, join_answers};
-use madako_operation_runner::kubernetes::plan::{ComponentsPlan, PlannedComponent, plan, usual_durations};
+use madako_operation_runner::kubernetes::plan::{
+    ComponentsPlan, DRAIN, PlannedComponent, plan, usual_durations,
+};
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
 use madako_operation_runner::{KubernetesMode, Settings};
+use madako_protocol::ports::Clock as _;
+use madako_reboot_queue::forecast::{History, NodeForecast};
+use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
+use serde::Serialize;
 
-use crate::access::{decode, open_store};
 use crate::cli::Global;
 use crate::commands::images::Assignment;
 use crate::commands::ops::collected::GatheredStates;
 use crate::commands::ops::{collected, join_addresses};
+use crate::commands::reboot_queue::forecast::{ReachedServer, make_forecast};
 use crate::failure::Failure;
 use crate::list::{Cell, List, Surface, Tone};
 use crate::output::{Format, show_value};
@@ -31,7 +36,10 @@ use crate::serve_args::parse_updates;
 /// itself, as `madako ops plan` does, whatever `kubernetes.mode` says. The operations are the leader's own decisions, as if
 /// each of them succeeded and all obstacles of the present had gone; the list HELD has these obstacles. What remains in HELD after
 /// all steps has the reason of the leader. Kubelets and proxies restart in waves: one node, then twice as many after each
-/// wave, at most --max-concurrent-updates. The duration comes from the completed operations in the history.
+/// wave, at most --max-concurrent-updates. Nodes that are drained before their kubelets get another minor version
+/// (`kubernetes.minor_upgrade: drain`) have steps of their own, as many nodes at once as the reboot queue has slots; the list
+/// DRAINED shows the pods and budgets that hold such a drain at present. The duration comes from the completed operations and the
+/// drains in the history.
 ///
 /// The version of an image is what its program prints. If no node has the image, the command guesses from the tag.
 ///
@@ -45,8 +53,10 @@ use crate::serve_args::parse_updates;
 ///
 /// The JSON has these fields: image, version, is_guessed; components ([{node, component, state, from_image, from_version,
 /// to_image, to_version, why}]); steps ([{number, operation, nodes, wave, is_gap, begins_after_seconds,
-/// ends_after_seconds}]); held ([{operation, reason, nodes, why, remains}]); refused (empty: a refused plan is an error);
-/// expected_seconds; deprecated_apis ([{api_version, resource, removed_in, is_removed, servers}]); notes. Unknown versions are null.
+/// ends_after_seconds}], where a drain has the operation "drain"); held ([{operation, reason, nodes, why, remains}]); refused
+/// (empty: a refused plan is an error); expected_seconds; deprecated_apis ([{api_version, resource, removed_in, is_removed,
+/// servers}]); notes; drains (the drained nodes, with the fields of nodes in madako reboot-queue forecast -o json). Unknown
+/// versions are null.
 ///
 /// Exit codes: 0: nothing to do; 1: work is left, the plan is refused, or the state could not be read; 2: bad input.
 #[derive(Debug, clap::Args)]
@@ -81,8 +91,46 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if !planned.refused.is_empty() {
         return Err(Failure::failed(describe_refusal(&planned.refused)));
     }
-    show_value(args.output, &planned, format_plan)?;
-    if planned.is_empty() { Ok(()) } else { Err(Failure::Different) }
+    let drains = match forecast_drains(global, &gathered.state, &planned).await {
+        Ok(drains) => drains,
+        Err(failure) => {
+            let why = failure.message().unwrap_or_default();
+            planned.notes.push(format!("the obstacles to the drains are not known: {why}"));
+            Vec::new()
+        }
+    };
+    let shown = ShownPlan { plan: planned, drains };
+    show_value(args.output, &shown, format_plan)?;
+    if shown.plan.is_empty() { Ok(()) } else { Err(Failure::Different) }
+}
+
+#[derive(Serialize)]
+struct ShownPlan {
+    #[serde(flatten)]
+    plan: ComponentsPlan,
+    /// The nodes that the plan drains.
+    drains: Vec<NodeForecast>,
+}
+
+/// The nodes that the plan drains, with the pods that hold their drains at present. Sends no dry run.
+async fn forecast_drains(
+    global: &Global,
+    state: &ClusterState,
+    planned: &ComponentsPlan,
+) -> Result<Vec<NodeForecast>, Failure> {
+    let nodes = planned.drained_nodes();
+    if nodes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut config = Config::load(global.config.as_deref())?;
+    // Reads the API servers, whether the service leaves them to CKE or not.
+    config.operations.settings.kubernetes = KubernetesMode::Observe;
+    let history = History::default();
+    let server = ReachedServer::connect(&config)?;
+    let asked = (config.reboots, false);
+    let found = make_forecast(&server, (state, &nodes), &history, asked, SystemClock.now()).await?;
+    let added = found.waves.into_iter().flat_map(|wave| wave.nodes).filter(|node| node.index.is_none());
+    Ok(added.collect())
 }
 
 /// The plan with these images in the place of those of the key.
@@ -99,11 +147,11 @@ async fn make_plan(
             "cannot plan the update, because the image of Kubernetes is not known ({why}): run madako images set kubernetes=IMAGE"
         )));
     }
-    let stored = madako_protocol::store::Store::list(&open_store(global)?, keys::RECORDS).await?.entries;
-    // Old records are history: an unreadable one has no duration.
-    let records: Vec<Record> = stored.iter().filter_map(|(key, entry)| decode(key, entry).ok()).collect();
     let options = gathered.inputs.kubernetes_options()?;
-    let mut planned = plan(&gathered.inputs.as_input(&settings), options, &usual_durations(&records));
+    let mut durations = usual_durations(&gathered.records);
+    let drains = History::from_records(&gathered.records).drains();
+    durations.extend(drains.map(|drains| (DRAIN.to_owned(), drains.median_seconds)));
+    let mut planned = plan(&gathered.inputs.as_input(&settings), options, &durations);
     let mode = Config::load(global.config.as_deref())?.operations.settings.kubernetes;
     if mode != KubernetesMode::Act && !planned.steps.is_empty() {
         let note = "kubernetes.mode is not act in this configuration: a service with it does nothing of this";
@@ -159,7 +207,7 @@ fn describe_refusal(refused: &[Skew]) -> String {
     format!("the version policy of Kubernetes forbids the image: {}", lines.collect::<Vec<_>>().join("; "))
 }
 
-fn format_plan(plan: &ComponentsPlan) -> String {
+fn format_plan(ShownPlan { plan, drains }: &ShownPlan) -> String {
     let version = plan.version.as_ref().map_or_else(|| "unknown".to_owned(), ToString::to_string);
     let guessed = if plan.is_guessed { ", a guess from the tag" } else { "" };
     let mut text = format!("Image     {}\nVersion   {version}{guessed}\n", plan.image);
@@ -183,6 +231,13 @@ fn format_plan(plan: &ComponentsPlan) -> String {
         let nodes = join_addresses(&wait.nodes);
         held.add(vec![wait.operation.into(), wait.reason.into(), nodes.into(), (&wait.why).into()]);
     }
+    let mut drained = List::new(&["DRAINED", "PODS", "BLOCKER", "WHY"], &[]).with_whole_reasons();
+    for NodeForecast { node, pods, blockers, .. } in drains {
+        for blocker in blockers {
+            let pods = pods.to_string();
+            drained.add(vec![node.into(), pods.into(), blocker.kind.into(), (&blocker.why).into()]);
+        }
+    }
     let mut deprecated = List::new(&["DEPRECATED", "RESOURCE", "REMOVED IN", "SERVERS"], &[]);
     for RequestedApi { api, is_removed, servers } in &plan.deprecated_apis {
         let removed = Cell::from(api.removed_in.as_deref().unwrap_or("-"));
@@ -197,7 +252,7 @@ fn format_plan(plan: &ComponentsPlan) -> String {
     for note in &plan.notes {
         notes.add(vec![note.into()]);
     }
-    let lists = [changes(&plan.components), steps, held, deprecated, notes];
+    let lists = [changes(&plan.components), steps, held, drained, deprecated, notes];
     for list in lists.into_iter().filter(|list| !list.is_empty()) {
         text += &format!("\n{}", list.to_text(false, Surface::for_output()));
     }

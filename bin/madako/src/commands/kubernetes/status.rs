@@ -6,7 +6,9 @@ use std::sync::Arc;
 use madako_console::count_with_noun;
 use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::keys;
+use madako_domain::record::Record;
 use madako_domain::rollout::Rollout;
+use madako_domain::state::ClusterState;
 use madako_operation_runner::kubernetes::objects::shown::{ObjectState, ShownObject, objects};
 use madako_operation_runner::kubernetes::operation::KubernetesOperationName;
 use madako_operation_runner::kubernetes::shown::certificates::{
@@ -14,14 +16,20 @@ use madako_operation_runner::kubernetes::shown::certificates::{
 };
 use madako_operation_runner::kubernetes::shown::{ShownComponent, State, components};
 use madako_operation_runner::operation::OperationName;
+use madako_protocol::ports::Clock as _;
+use madako_reboot_queue::explain as reboots;
+use madako_repair_queue::explain as repairs;
 use madako_supervisor::clock::SystemClock;
+use madako_supervisor::config::Config;
 use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::access;
 use crate::cli::Global;
 use crate::commands::machine::list::address_order;
+use crate::commands::ops::collected::GatheredStates;
 use crate::commands::ops::{ShownHeld, collected, join_addresses, running};
+use crate::commands::reboot_queue::explain::read_aborts;
 use crate::commands::resource;
 use crate::commands::resource::status::{describe_leader_error, tone_of_state};
 use crate::failure::Failure;
@@ -41,11 +49,13 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 /// reason, such as the pod for which a drain was given up. The line `Roll` names a pause, the nodes that failed after their
 /// restart, and those of the present wave, and the load of an API server for which the next wave is smaller. The line
 /// `Rotation` names the last step of a rotation of the encryption key, and the reason for which the next step waits. Below
-/// the components, the list has the certificates that are due (they end soon) or unreadable, with the path of the file, and
-/// the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all certificates and objects.
+/// the components, the list has the certificates that are due (they end soon) or unreadable, with the path of the file,
+/// the objects of Kubernetes that are not as wanted (due, held or unknown), the nodes that the leader leaves out for a while
+/// after a failed command, and the entries of the reboot queue and the repair queue whose next step is held, with the
+/// obstacle. `-o json` has all certificates and objects.
 ///
-/// Exit codes: 0: all components, certificates and objects are good; 1: some are not, a roll or a rotation is under way, paused or
-/// halted, or the state could not be read; 2: bad input.
+/// Exit codes: 0: all components, certificates and objects are good, and nothing is held; 1: some are not, a roll or a rotation is
+/// under way, paused or halted, or the state could not be read; 2: bad input.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako kube status\n  madako kube status -o wide --sort-by state\n  \
                         madako kube status --watch")]
@@ -67,6 +77,10 @@ struct KubernetesStatusReport {
     certificates: Vec<ShownCertificate>,
     /// `None`: no API server is healthy.
     objects: Option<Vec<ShownObject>>,
+    /// Nodes that are left out after a failed command, and operations that are, with the remaining time and the last error.
+    back_offs: BTreeMap<String, String>,
+    /// Entries of the reboot queue and of the repair queue whose next step is held.
+    entries: Vec<ShownEntry>,
     /// Kubelets that the leader does not give another minor version yet, by reason.
     minor_upgrades: BTreeMap<String, usize>,
     /// The roll of kubelets and proxies; `None` before the first one.
@@ -75,6 +89,20 @@ struct KubernetesStatusReport {
     encryption_rotation: Option<ShownRotation>,
     /// The reason for which the held operations of the leader are not known.
     leader_error: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct ShownEntry {
+    /// `reboot-queue` or `repair-queue`.
+    queue: &'static str,
+    index: i64,
+    /// Address of the node.
+    node: String,
+    /// The next step, in words.
+    next: String,
+    /// Name of the obstacle.
+    obstacle: &'static str,
+    why: String,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -94,6 +122,8 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         is_good = objects
             && certificates
             && shown.encryption_rotation.is_none()
+            && shown.back_offs.is_empty()
+            && shown.entries.is_empty()
             && shown.rollout.as_ref().is_none_or(|rollout| is_at_rest(rollout))
             && shown.components.iter().all(|component| component.state == State::Good);
         Ok(shown)
@@ -103,7 +133,7 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 }
 
 async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusReport, Failure> {
-    let inputs = collected::gather_kubernetes(global).await?.inputs;
+    let GatheredStates { inputs, state, records, .. } = collected::gather_kubernetes(global).await?;
     let options = inputs.kubernetes_options()?;
     let rollout = inputs.kubernetes()?.rollout.clone();
     let rollout = rollout.map_err(|why| {
@@ -122,8 +152,11 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
     let mut certificates = certificates(&input);
     let mut objects = objects(&input, options);
     let mut minor_upgrades = BTreeMap::new();
-    let leader_error = match running::fetch_held_operations(&access::open_store(global)?).await {
-        Ok(held) => {
+    let mut back_offs = BTreeMap::new();
+    let leader_error = match running::fetch_operations(&access::open_store(global)?).await {
+        Ok(page) => {
+            back_offs = page.back_offs().map(|(subject, why)| (subject.to_owned(), why)).collect();
+            let held = page.held;
             add_held_reasons(&mut components, &held);
             minor_upgrades = count_minor_upgrades(&held);
             if let Some(rotation) = &mut encryption_rotation {
@@ -137,15 +170,53 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
         }
         Err(failure) => failure.message(),
     };
+    let config = Config::load(global.config.as_deref())?;
     Ok(KubernetesStatusReport {
         components,
         certificates,
         objects,
+        back_offs,
+        entries: queue_entries(&state, &records, &config, SystemClock.now()),
         minor_upgrades,
         rollout,
         encryption_rotation,
         leader_error,
     })
+}
+
+/// The entries of both queues whose next step is held, as the explanations of the queues show them.
+fn queue_entries(
+    state: &ClusterState,
+    records: &[Record],
+    config: &Config,
+    now: OffsetDateTime,
+) -> Vec<ShownEntry> {
+    let kubernetes = config.reaches_kubernetes();
+    let aborts = read_aborts(records);
+    let context = reboots::ExplainContext { settings: config.reboots, kubernetes, aborts };
+    let rebooted = reboots::explain(state, &context, now).into_iter().filter(|entry| entry.is_held);
+    let rebooted = rebooted.map(|entry| ShownEntry {
+        queue: "reboot-queue",
+        index: entry.index,
+        node: entry.node,
+        next: entry.what,
+        obstacle: entry.obstacle.unwrap_or_default(),
+        why: entry.why.unwrap_or_default(),
+    });
+    // Racks on hold follow from the registry's answer, which `madako repair-queue explain` asks for.
+    let context = repairs::ExplainContext { kubernetes, ..repairs::ExplainContext::default() };
+    let repaired = repairs::explain(state, &context, None, now).into_iter();
+    let repaired = repaired.filter_map(|entry| {
+        Some(ShownEntry {
+            queue: "repair-queue",
+            index: entry.index,
+            node: entry.address,
+            next: entry.what,
+            obstacle: entry.obstacle?,
+            why: entry.why.unwrap_or_default(),
+        })
+    });
+    rebooted.chain(repaired).collect()
 }
 
 /// Counts the kubelets of another minor version that wait, by reason.
@@ -229,6 +300,20 @@ impl AsList for KubernetesStatusReport {
             let state = Cell::new(state.name()).with_tone(tone_of_state(*state));
             let node = Cell::new("-").with_order(address_order(None));
             list.add(vec![node, key.into(), state, why.join("; ").into(), "".into()]);
+        }
+        for (subject, why) in &self.back_offs {
+            let is_operation = OperationName::from_record_name(subject).is_some();
+            let (node, name) =
+                if is_operation { ("-", subject.as_str()) } else { (subject.as_str(), "node") };
+            let node = Cell::new(node).with_order(address_order(Some(node).filter(|_| !is_operation)));
+            let state = Cell::new("backs-off").with_tone(Tone::Notice);
+            list.add(vec![node, name.into(), state, why.into(), "".into()]);
+        }
+        for ShownEntry { queue, index, node, next, obstacle, why } in &self.entries {
+            let node = Cell::new(node).with_order(address_order(Some(node)));
+            let state = Cell::new(*obstacle).with_tone(Tone::Notice);
+            let why = format!("next, {next}; but {why}");
+            list.add(vec![node, format!("{queue} {index}").into(), state, why.into(), "".into()]);
         }
         list
     }
@@ -351,6 +436,17 @@ mod tests {
             components,
             certificates,
             objects,
+            back_offs: [("10.0.0.2", "for 30 s"), ("etcd-start", "for 9 s")]
+                .map(|(subject, why)| (subject.to_owned(), why.to_owned()))
+                .into(),
+            entries: vec![ShownEntry {
+                queue: "reboot-queue",
+                index: 3,
+                node: "10.0.0.4".to_owned(),
+                next: "drain the node".to_owned(),
+                obstacle: "back-off",
+                why: "it waits".to_owned(),
+            }],
             minor_upgrades,
             rollout,
             encryption_rotation: Some(ShownRotation { rotation, held: Some("a node is down".to_owned()) }),
@@ -367,6 +463,9 @@ mod tests {
                     .split(' ')
                     .collect(),
                 vec!["-", "Namespace/b", "held", "x"],
+                vec!["10.0.0.2", "node", "backs-off", "for", "30", "s"],
+                vec!["-", "etcd-start", "backs-off", "for", "9", "s"],
+                "10.0.0.4 reboot-queue 3 back-off next, drain the node; but it waits".split(' ').collect(),
             ],
             "a good certificate and an object as wanted have no line: {text}"
         );

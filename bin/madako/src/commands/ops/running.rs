@@ -22,7 +22,7 @@ use crate::output::escape_unprintable;
 
 /// The leader's page. Unknown fields are those of later versions.
 #[derive(Debug, Deserialize)]
-struct OperationsPage {
+pub(crate) struct OperationsPage {
     /// `None` before the first decision of the leader.
     #[serde(default)]
     phase: Option<String>,
@@ -34,10 +34,12 @@ struct OperationsPage {
     #[serde(default)]
     next: Vec<ShownOperation>,
     #[serde(default)]
-    held: Vec<ShownHeld>,
-    /// Seconds until the next attempt, by address.
+    pub(crate) held: Vec<ShownHeld>,
+    /// Seconds until the next attempt, by the address of a node, or by an operation that failed without a node as its cause.
     #[serde(default)]
     backing_off: BTreeMap<String, f64>,
+    #[serde(default)]
+    back_off_errors: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -91,12 +93,21 @@ pub(super) async fn run(args: &ListArgs, store: &dyn Store) -> Result<(), Failur
     args.show(list_columns(), &SystemClock, LIST_PAUSE, shown).await
 }
 
-/// The held operations of the leader.
-pub(crate) async fn fetch_held_operations(store: &dyn Store) -> Result<Vec<ShownHeld>, Failure> {
+/// The operations of the leader.
+pub(crate) async fn fetch_operations(store: &dyn Store) -> Result<OperationsPage, Failure> {
     let (url, body) = fetch_page("ops", store).await?;
-    let page: OperationsPage =
-        serde_json::from_slice(&body).map_err(|error| unreadable_page(&url, &error))?;
-    Ok(page.held)
+    serde_json::from_slice(&body).map_err(|error| unreadable_page(&url, &error))
+}
+
+impl OperationsPage {
+    /// The nodes and operations that back off, with the remaining time and the last error.
+    pub(crate) fn back_offs(&self) -> impl Iterator<Item = (&str, String)> {
+        self.backing_off.iter().map(|(subject, seconds)| {
+            let error = self.back_off_errors.get(subject).map(|error| format!(": {error}"));
+            let error = error.unwrap_or_default();
+            (subject.as_str(), format!("for {seconds:.0} s: the last command failed{error}"))
+        })
+    }
 }
 
 pub(crate) async fn fetch_page(name: &str, store: &dyn Store) -> Result<(String, Bytes), Failure> {
@@ -203,9 +214,8 @@ impl AsList for LeaderOperations {
             let details: Vec<String> = age.into_iter().chain(node.error.clone()).collect();
             add("unreachable", Tone::Bad, "-", &[address], details.join(": "));
         }
-        for (address, seconds) in &parts.backing_off {
-            let details = format!("for {seconds:.0} s: the last command failed");
-            add("backs-off", Tone::Notice, "-", &[address], details);
+        for (subject, details) in parts.back_offs() {
+            add("backs-off", Tone::Notice, "-", &[subject], details);
         }
         list
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use madako_domain::record::Record;
 use madako_domain::state::ClusterState;
-use madako_domain::store::Snapshot;
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_reboot_queue::explain::{ExplainContext, explain};
@@ -68,15 +67,9 @@ async fn find(
     let context = ExplainContext {
         settings: config.reboots,
         kubernetes: config.reaches_kubernetes(),
-        aborts: read_aborts(&snapshot),
+        aborts: read_aborts(&read_records(&snapshot)),
     };
     let mut explained = explain(&state, &context, clock.now());
-    let aborts = read_aborts(&snapshot);
-    for entry in explained.iter_mut().filter(|entry| entry.obstacle == Some("back-off")) {
-        if let (Some(why), Some(reason)) = (&mut entry.why, aborts.get(&entry.node)) {
-            *why = format!("{why}; the last drain ended: {reason}");
-        }
-    }
     if let Some(address) = &args.address {
         explained.retain(|entry| entry.node == *address);
         if explained.is_empty() {
@@ -89,10 +82,10 @@ async fn find(
 }
 
 /// The reason for the end of the newest aborted drain of each node.
-fn read_aborts(snapshot: &Snapshot) -> BTreeMap<String, String> {
-    let aborts = read_records(snapshot).into_iter().filter(|record| record.operation == DRAIN_TIMEOUT);
+pub(crate) fn read_aborts(records: &[Record]) -> BTreeMap<String, String> {
+    let aborts = records.iter().filter(|record| record.operation == DRAIN_TIMEOUT);
     aborts
-        .flat_map(|Record { targets, info, .. }| targets.into_iter().map(move |it| (it, info.clone())))
+        .flat_map(|Record { targets, info, .. }| targets.iter().map(move |it| (it.clone(), info.clone())))
         .collect()
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use madako_console::Progress;
 use madako_domain::keys;
 use madako_domain::kubernetes::PodId;
+use madako_domain::reboot::RebootSettings;
 use madako_domain::record::Record;
 use madako_domain::state::ClusterState;
 use madako_domain::store::Snapshot;
@@ -20,6 +21,7 @@ use madako_reboot_queue::forecast::{DryRun, Forecast, ForecastInput, History, fo
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
 use madako_supervisor::operations::{control_plane_port, node_components};
+use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
 
 use super::add::{missing_cluster_failure, read_nodes};
@@ -103,24 +105,38 @@ async fn find(
         None => Vec::new(),
     };
     let history = History::from_records(&read_records(&snapshot));
+    make_forecast(&server, (&state, &added), &history, (config.reboots, !args.no_dry_run), clock.now()).await
+}
+
+/// The forecast of the queue with the added nodes.
+///
+/// # Errors
+/// The API server does not answer.
+pub(crate) async fn make_forecast(
+    server: &ReachedServer,
+    (state, added): (&ClusterState, &[String]),
+    history: &History,
+    (settings, sends_dry_runs): (RebootSettings, bool),
+    now: OffsetDateTime,
+) -> Result<Forecast, Failure> {
     let workloads = server.workloads.workloads().await.map_err(read_failure)?;
     // An unusable section is an obstacle of the forecast; without it, no namespace is protected.
-    let protected = match explain::config(&state) {
+    let protected = match explain::config(state) {
         Ok(rules) => server.drains.namespaces(&rules.protected_namespaces).await.map_err(read_failure)?,
         Err(_) => BTreeSet::new(),
     };
     let none = BTreeMap::new();
     let input = ForecastInput {
-        state: &state,
-        added: &added,
-        settings: config.reboots,
-        history: &history,
+        state,
+        added,
+        settings,
+        history,
         workloads: &workloads,
         protected: &protected,
         answers: &none,
-        now: clock.now(),
+        now,
     };
-    if args.no_dry_run {
+    if !sends_dry_runs {
         return Ok(forecast(&input));
     }
     let pods = pods_to_ask(&input);
@@ -132,13 +148,15 @@ async fn find(
 }
 
 /// The API server of the kubeconfig, or without one those of the control plane, as for the drains of the service.
-struct ReachedServer {
+pub(crate) struct ReachedServer {
     drains: Arc<dyn Kubernetes>,
     workloads: Arc<dyn KubernetesWorkloads>,
 }
 
 impl ReachedServer {
-    fn connect(config: &Config) -> Result<Self, Failure> {
+    /// # Errors
+    /// No API server is known, or the kubeconfig cannot be used.
+    pub(crate) fn connect(config: &Config) -> Result<Self, Failure> {
         if let Some(access) = &config.kubernetes {
             let server = ApiServer::new(access, Limits::default());
             let server = Arc::new(server.map_err(|error| Failure::Failed(error.into()))?);
@@ -176,7 +194,7 @@ fn read_state(snapshot: &Snapshot) -> Result<ClusterState, Failure> {
 }
 
 /// The readable records, the oldest first.
-pub(super) fn read_records(snapshot: &Snapshot) -> Vec<Record> {
+pub(crate) fn read_records(snapshot: &Snapshot) -> Vec<Record> {
     let stored = snapshot.entries.iter().filter(|(key, _)| key.starts_with(keys::RECORDS));
     let mut records: Vec<Record> = Vec::new();
     for (key, entry) in stored {
@@ -222,7 +240,6 @@ mod tests {
 
     use madako_datacenter_sim::Fault;
     use madako_datacenter_sim::kubernetes::{PodOwner, SimulatedKubernetes, Workload, WorkloadBudget};
-    use time::OffsetDateTime;
 
     use super::*;
 

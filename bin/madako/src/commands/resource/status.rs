@@ -46,9 +46,9 @@ async fn gather_resource_status(global: &Global) -> Result<ResourceStatus, Failu
     let options = inputs.kubernetes_options()?;
     let resources = resource_states(&inputs.as_input(&inputs.settings), options);
     let mut resources = resources.ok_or_else(|| Failure::failed(NO_SERVER))?;
-    let leader_error = match running::fetch_held_operations(&access::open_store(global)?).await {
-        Ok(held) => {
-            add_held(&mut resources, &held);
+    let leader_error = match running::fetch_operations(&access::open_store(global)?).await {
+        Ok(page) => {
+            add_held(&mut resources, &page.held);
             None
         }
         Err(failure) => failure.message(),

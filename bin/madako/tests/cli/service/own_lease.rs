@@ -110,7 +110,7 @@ async fn the_lease_of_a_process_that_was_killed_with_a_watcher_ends_by_itself() 
     service.kill().await;
     kill_process(watcher, Signal::KILL).unwrap();
     let service = site.serve(LONG_TTL, QUICK).await;
-    service.until_log("watchers of 1 of its commands were killed too").await;
+    service.until_log("1 of its commands without a watcher").await;
     let (_, epoch) = leader_after(&[&service], epoch).await;
     assert!(!service.log().contains(ENDED), "{}", service.log());
     // The lease is gone, and so is the note of it.

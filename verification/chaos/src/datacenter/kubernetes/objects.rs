@@ -22,7 +22,10 @@ pub(super) fn node_json(node: &KubeNode, machine: Option<&Machine>) -> Value {
     json!({
         "metadata": {"name": node.name, "annotations": node.annotations},
         "spec": {"unschedulable": node.unschedulable},
-        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        "status": {
+            "conditions": [{"type": "Ready", "status": ready}],
+            "volumesInUse": node.volumes_in_use,
+        },
     })
 }
 

@@ -64,7 +64,7 @@ async fn read_snapshot(
     request: &RestoreRequest,
     image: &str,
 ) -> Result<SnapshotContent, String> {
-    let GatheredStates { inputs, state, ports } = gathered;
+    let GatheredStates { inputs, state, ports, .. } = gathered;
     let node = inputs.cluster.nodes.iter().find(|node| node.address == request.address);
     let node = node.ok_or_else(|| "its node is not a node of the cluster".to_owned())?;
     let connected = Arc::clone(&ports.driver);
