@@ -9,7 +9,9 @@ use madako_domain::host_key::HostKey;
 use madako_domain::node_status::NodeStatus;
 use madako_host::EffectNote;
 use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, NodeTarget, SnapshotContent};
-use madako_protocol::permit::Permit;
+use madako_protocol::permit::{Moment, Permit};
+use tokio::runtime::Handle;
+use tokio::time::sleep_until;
 
 /// Nodes whose actions are noted while they are under way.
 pub(crate) struct NotedNodes {
@@ -22,6 +24,24 @@ struct NotedConnection {
     connection: Arc<dyn NodeConnection>,
     address: String,
     notes: PathBuf,
+}
+
+/// Keeps the note of an action without an answer until the permit has ended.
+struct NoteOfAction {
+    note: Option<EffectNote>,
+    until: Moment,
+}
+
+impl Drop for NoteOfAction {
+    fn drop(&mut self) {
+        let (note, until) = (self.note.take(), self.until);
+        if let (Some(note), Ok(runtime)) = (note, Handle::try_current()) {
+            runtime.spawn(async move {
+                sleep_until(until).await;
+                drop(note);
+            });
+        }
+    }
 }
 
 #[async_trait]
@@ -49,18 +69,22 @@ impl NodeConnection for NotedConnection {
 
     async fn act(&self, permit: &Permit, action: &NodeAction) -> Result<String, NodeError> {
         // An action that outlives its permit harms no later leader.
-        let _note = if action.outlives_permit() {
-            None
-        } else {
-            let note = EffectNote::create(&self.notes).map_err(|error| NodeError::Failed {
-                address: self.address.clone(),
-                what: action.to_string(),
-                code: error.raw_os_error().and_then(|code| u32::try_from(code).ok()).unwrap_or_default(),
-                why: format!("it did not begin, without a note in {}: {error}", self.notes.display()),
-            })?;
-            Some(note)
-        };
-        self.connection.act(permit, action).await
+        if action.outlives_permit() {
+            return self.connection.act(permit, action).await;
+        }
+        let note = EffectNote::create(&self.notes).map_err(|error| NodeError::Failed {
+            address: self.address.clone(),
+            what: action.to_string(),
+            code: error.raw_os_error().and_then(|code| u32::try_from(code).ok()).unwrap_or_default(),
+            why: format!("it did not begin, without a note in {}: {error}", self.notes.display()),
+        })?;
+        let mut note = NoteOfAction { note: Some(note), until: permit.expires_at() };
+        let result = self.connection.act(permit, action).await;
+        // Without an answer, the action may go on.
+        if matches!(result, Ok(_) | Err(NodeError::Permit(_) | NodeError::Failed { .. })) {
+            note.note = None;
+        }
+        result
     }
 
     async fn closed(&self) {
@@ -126,7 +150,9 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(1), &mut running).await.unwrap_err();
             assert_eq!(left(), expected, "{action}");
             drop(running);
-            assert_eq!(left(), CommandsLeft::Ended, "dropped with its future: {action}");
+            assert_eq!(left(), expected, "it may go on: {action}");
+            tokio::time::sleep_until(permit.expires_at() + Duration::from_secs(1)).await;
+            assert_eq!(left(), CommandsLeft::Ended, "{action}");
         }
     }
 }

@@ -155,6 +155,9 @@ pub struct RunnerState {
     runner: EffectRunner<RunnerMessage, OperationEnd>,
     executor: Executor,
     backing_off: BackingOff,
+    /// Addresses of nodes whose kubelets had the wanted minor version before the present wave; empty unless kubelets of another
+    /// one restart in place.
+    same_minor: BTreeSet<String>,
     early_ends: EarlyEnds,
     /// Number of the newest collection.
     collection: u64,
@@ -253,6 +256,7 @@ impl Actor for Runner {
             effects: Workflow::default(),
             executor,
             backing_off: BackingOff::default(),
+            same_minor: BTreeSet::new(),
             early_ends: EarlyEnds::default(),
             collection: 0,
             collecting: None,

@@ -93,7 +93,8 @@ struct Queue<'a> {
 impl<'a> Queue<'a> {
     fn new(input: &ForecastInput<'a>) -> Self {
         let mut queue = RepairQueue::clone(&input.state.repair);
-        let added = queue.reboots.last_key_value().map_or(0, |(index, _)| index.saturating_add(1));
+        // Drains for upgrades have negative indexes.
+        let added = queue.reboots.last_key_value().map_or(0, |(index, _)| index.saturating_add(1)).max(0);
         for (index, node) in (added..).zip(input.added) {
             let value = RebootQueueEntry { index, ..RebootQueueEntry::new(node.clone()) };
             queue.reboots.insert(index, Arc::new(Item { value, created: 0, revision: 0 }));

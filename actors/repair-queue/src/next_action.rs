@@ -353,6 +353,9 @@ pub struct Explained {
     pub obstacle: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// The obstacle is not part of every repair's normal course.
+    #[serde(skip)]
+    pub is_held: bool,
 }
 
 impl From<&NextAction> for Explained {
@@ -366,6 +369,7 @@ impl From<&NextAction> for Explained {
             at: next.blocked_by.as_ref().and_then(BlockedBy::until).map(format_time),
             obstacle: next.blocked_by.as_ref().map(BlockedBy::name),
             why: next.blocked_by.as_ref().map(ToString::to_string),
+            is_held: next.blocked_by.as_ref().is_some_and(|blocked_by| !blocked_by.is_part_of_every_repair()),
         }
     }
 }

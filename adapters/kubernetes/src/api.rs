@@ -351,8 +351,15 @@ impl Kubernetes for ApiServer {
             "metadata": {"annotations": {ANNOTATION_REBOOT: "true"}},
             "spec": {"unschedulable": true},
         });
-        if found.is_some_and(|found| found.is_cordoned_by_another()) {
-            patch["metadata"]["annotations"][ANNOTATION_CORDONED_BEFORE] = json!("true");
+        match found {
+            Some(found) if found.is_cordoned_by_another() => {
+                patch["metadata"]["annotations"][ANNOTATION_CORDONED_BEFORE] = json!("true");
+            }
+            // Another client, such as CKE, took the earlier cordon back.
+            Some(found) if !found.unschedulable && found.was_cordoned_before() => {
+                patch["metadata"]["annotations"][ANNOTATION_CORDONED_BEFORE] = json!(null);
+            }
+            _ => {}
         }
         self.patch_node(permit, "cordon", node, patch).await
     }

@@ -39,11 +39,11 @@ impl ApiLoad {
         self.0.retain(|_, answers| !answers.is_empty());
     }
 
-    /// The reason for which the next wave of restarts is smaller.
-    pub(super) fn reason(&self, now: Instant) -> Option<String> {
+    /// The reason for which the next wave of restarts is smaller. `wave` is the age of the present one.
+    pub(super) fn reason(&self, wave: Duration, now: Instant) -> Option<String> {
         self.0.iter().find_map(|(address, answers)| {
             let ages: Vec<_> = answers.iter().map(|(at, answer)| (now - *at, *answer)).collect();
-            let what = match evaluate_load(&ages)? {
+            let what = match evaluate_load(&ages, wave)? {
                 Load::TooMany => "answers with status 429 (too many requests)".to_owned(),
                 Load::Slow { present, usual } => format!(
                     "takes {} ms for a list of namespaces, and took {} ms before",
@@ -95,7 +95,7 @@ mod tests {
                 let time = |address: &str, took: u64| (address.to_owned(), Ok(Duration::from_millis(took)));
                 load.note([time("a", 20), time("b", milliseconds)].into(), Instant::now());
             }
-            load.reason(Instant::now())
+            load.reason(Duration::ZERO, Instant::now())
         };
         assert_eq!(note(20, 12).await, None);
         let why = note(300, 6).await.unwrap();
@@ -105,10 +105,12 @@ mod tests {
             || KubernetesError::Refused { what: "x".to_owned(), status: 429, why: "slow down".to_owned() };
         load.note([("a".to_owned(), Err(refused()))].into(), Instant::now());
         assert!(
-            load.reason(Instant::now()).unwrap().starts_with("the API server on a answers with status 429")
+            load.reason(Duration::ZERO, Instant::now())
+                .unwrap()
+                .starts_with("the API server on a answers with status 429")
         );
         tokio::time::advance(LOAD_PRESENT + LOAD_INTERVAL).await;
-        assert_eq!(load.reason(Instant::now()), None);
+        assert_eq!(load.reason(Duration::ZERO, Instant::now()), None);
         tokio::time::advance(LOAD_HISTORY).await;
         load.note(BTreeMap::new(), Instant::now());
         assert!(load.0.is_empty(), "{load:?}");

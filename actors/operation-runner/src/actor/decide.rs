@@ -21,7 +21,7 @@ use super::{Inputs, RunnerState, madako_operations_decide_seconds};
 use crate::early_ends::ComponentOnNode;
 use crate::images::with_images;
 use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore};
-use crate::kubernetes::minor_upgrade::{emptied_nodes, request_drains};
+use crate::kubernetes::minor_upgrade::{MinorUpgrade, emptied_nodes, request_drains};
 use crate::kubernetes::rollout::{ReadyNodes, is_rolled_out, watched_state};
 use crate::kubernetes::row;
 use crate::limits::{API_SETTLED, GATE_DEADLINE};
@@ -102,6 +102,7 @@ impl RunnerState {
             }),
             settings: &settings,
         };
+        self.note_minor_versions(&input);
         self.rollout = self.watch_wave(&input);
         if self.rollout.is_none() {
             // Without a roll, nothing wakes the actor for it.
@@ -132,6 +133,30 @@ impl RunnerState {
         self.decision = Some(decision);
     }
 
+    /// Notes the nodes outside of the present wave whose kubelets have the wanted minor version: a wave of other arguments, or
+    /// of a patch release, restarts no container on them. Of a wave of an earlier leader, this is not known.
+    fn note_minor_versions(&mut self, input: &Input<'_>) {
+        let Some(part) = input.kubernetes.filter(|_| input.settings.minor_upgrade == MinorUpgrade::InPlace)
+        else {
+            return;
+        };
+        let watched = part.rollout.ok().flatten().map(|rollout| &rollout.watched);
+        let status = row::status(input);
+        for node in &input.cluster.nodes {
+            let address = &node.address;
+            if watched.is_some_and(|watched| watched.contains_key(address)) {
+                continue;
+            }
+            let running = status.versions.version_on(Component::Kubelet, address);
+            let is_same = running.zip(status.wanted_version.as_ref());
+            if is_same.is_some_and(|(running, wanted)| running.is_same_minor(wanted)) {
+                self.same_minor.insert(address.clone());
+            } else {
+                self.same_minor.remove(address);
+            }
+        }
+    }
+
     /// The roll after the newest look at the nodes of its present wave. `None`: there is no roll, or it is only observed.
     fn watch_wave(&mut self, input: &Input<'_>) -> Option<Rollout> {
         let part = input.kubernetes.filter(|_| input.settings.kubernetes == KubernetesMode::Act)?;
@@ -147,14 +172,18 @@ impl RunnerState {
         let emptied = emptied_nodes(input.settings.minor_upgrade, part.reboots);
         let watched = input.cluster.nodes.iter().filter_map(|node| {
             let component: Component = rollout.watched.get(&node.address)?.parse().ok()?;
-            let may_restart = emptied.as_ref().is_none_or(|emptied| emptied.contains(&node.address));
+            let may_restart = match &emptied {
+                Some(emptied) => emptied.contains(&node.address),
+                // In place, containers may restart with another minor version alone.
+                None => !self.same_minor.contains(&node.address),
+            };
             let state = watched_state(&wanted, &status, ready.as_ref(), (component, node), may_restart);
             Some((node.address.clone(), state))
         });
         let states = watched.collect();
         let ends = self.watch.note(&rollout, &states, Instant::now());
         let most = self.given.settings.max_concurrent_updates;
-        let load = self.load.reason(Instant::now());
+        let load = self.load.reason(self.watch.age(Instant::now()), Instant::now());
         rollout.end_watches(&ends, most, input.cluster.nodes.len(), load.as_deref());
         for component in [Component::Kubelet, Component::Proxy] {
             let is_calm = rollout.waves.contains_key(component.name()) && rollout.watched.is_empty();

@@ -93,16 +93,16 @@ impl Executor {
         if boot_taints.is_empty() || is_planted(Canary::BootTaintsLate) {
             return Ok(());
         }
-        // The next pass decides anew: on a node that has registered since, or without an answer.
-        let hold = |why: String| Failure { nodes: BTreeSet::new(), why, is_hold: true };
+        // The nodes back off, so that another client that removes their taints holds no other node.
+        let (mut nodes, mut why) = (BTreeSet::new(), String::new());
         for node in basis.cluster.nodes.iter().filter(|node| operation.targets.contains(&node.address)) {
-            let present = self.components.read_taints(&basis.servers, node.name()).await;
-            let present = present.map_err(|error| hold(error.to_string()))?;
+            let present = self.components.read_taints(&basis.servers, node.name()).await?;
             if let Some(violation) = check_boot_taints(node.name(), present.as_deref(), &boot_taints) {
-                return Err(hold(violation.to_string()));
+                nodes.insert(node.address.clone());
+                why = violation.to_string();
             }
         }
-        Ok(())
+        if nodes.is_empty() { Ok(()) } else { Err(Failure { nodes, why, is_hold: false }) }
     }
 
     /// I14, evaluated before each command that starts a component.

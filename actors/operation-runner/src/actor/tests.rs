@@ -379,12 +379,12 @@ async fn a_kubelet_boots_on_a_registered_node_only_behind_its_boot_taints() {
         end_of(start(restart), &executor(None, servers, &[]), basis).await
     };
     let starts = "it waits for a permit";
-    for (taints, is_held) in
+    for (taints, is_refused) in
         [(Some(["other"].as_slice()), true), (Some(&["other", "boot"]), false), (None, false)]
     {
         let why = end(false, &boot, taints).await;
-        assert_eq!(why.starts_with("held: I18: the kubelet of a "), is_held, "{why}");
-        assert!(is_held || why == starts, "{why}");
+        assert_eq!(why.starts_with("I18: the kubelet of a "), is_refused, "{why}");
+        assert!(is_refused || why == starts, "{why}");
     }
     assert_eq!(end(true, &boot, Some(&[])).await, starts, "a restart is no boot");
     assert_eq!(end(false, &basis("{}"), Some(&[])).await, starts, "no boot taints are configured");

@@ -54,6 +54,11 @@ impl WaveWatch {
         ends
     }
 
+    /// Age of the wave whose nodes were noted last.
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        self.0.values().map(|times| now.saturating_duration_since(times.began)).max().unwrap_or_default()
+    }
+
     /// Time until a watched node may be good for long enough.
     pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
         let left = |times: &WatchTimes| {
@@ -92,6 +97,7 @@ mod tests {
         assert_eq!(note(bad(), 599), None);
         assert_eq!(note(bad(), 600), Some(WatchEnd::Failed("the node is not Ready".to_owned())));
         assert_eq!(note(WatchedState::NotRestarted, 601), Some(WatchEnd::Dropped));
+        assert_eq!(watch.age(began + SECOND * 601), SECOND * 301, "since an API server answered");
         assert_eq!(watch.note(&rollout, &BTreeMap::new(), began)["a"], WatchEnd::Dropped, "it left");
         assert_eq!(watch.note(&Rollout::new("k:1"), &BTreeMap::new(), began), BTreeMap::new());
         assert_eq!(watch.pause(began), None);

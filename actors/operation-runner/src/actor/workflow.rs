@@ -79,7 +79,7 @@ impl RunnerState {
                     let (most, nodes) =
                         (self.given.settings.max_concurrent_updates, inputs.cluster.nodes.len());
                     let ends = failed_watches(&step.operation, failure);
-                    let load = self.load.reason(Instant::now());
+                    let load = self.load.reason(self.watch.age(Instant::now()), Instant::now());
                     let end =
                         |rollout: &mut Rollout| rollout.end_watches(&ends, most, nodes, load.as_deref());
                     self.add_rollout(&mut change, state, end);

@@ -24,12 +24,13 @@ pub(crate) enum Load {
 }
 
 /// Judges the answers of an API server by their ages: those of the last minute against those of the hour before it. Without
-/// such a history, the minute before is enough; without that, nothing is judged.
-pub(crate) fn evaluate_load(answers: &[(Duration, ListAnswer)]) -> Option<Load> {
+/// such a history, the minute before is enough; without that, nothing is judged. A refusal counts since the present wave began,
+/// or for a minute. `wave` is the age of the wave.
+pub(crate) fn evaluate_load(answers: &[(Duration, ListAnswer)], wave: Duration) -> Option<Load> {
     let (mut present, mut usual) = (Vec::new(), Vec::new());
     for (age, answer) in answers {
         match answer {
-            ListAnswer::TooMany if *age <= LOAD_PRESENT => return Some(Load::TooMany),
+            ListAnswer::TooMany if *age <= LOAD_PRESENT.max(wave) => return Some(Load::TooMany),
             ListAnswer::Took(took) if *age <= LOAD_PRESENT => present.push(*took),
             ListAnswer::Took(took) if *age <= LOAD_PRESENT + LOAD_HISTORY => usual.push(*took),
             ListAnswer::Took(_) | ListAnswer::TooMany => {}
@@ -59,7 +60,7 @@ mod tests {
         let answer = |(number, took): (u32, &u64)| {
             (Duration::from_secs(10) * number, ListAnswer::Took(milliseconds(*took)))
         };
-        evaluate_load(&(0..).zip(took).map(answer).collect::<Vec<_>>())
+        evaluate_load(&(0..).zip(took).map(answer).collect::<Vec<_>>(), Duration::ZERO)
     }
 
     #[test]
@@ -90,9 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_the_last_minute_that_asks_for_fewer_requests_is_load() {
-        let load = |age: u64| evaluate_load(&[(Duration::from_secs(age), ListAnswer::TooMany)]);
-        assert_eq!(load(60), Some(Load::TooMany));
-        assert_eq!(load(61), None);
+    fn an_answer_of_the_last_minute_or_of_the_wave_that_asks_for_fewer_requests_is_load() {
+        let seconds = Duration::from_secs;
+        let load = |age, wave| evaluate_load(&[(seconds(age), ListAnswer::TooMany)], seconds(wave));
+        assert_eq!(load(60, 0), Some(Load::TooMany));
+        assert_eq!(load(61, 60), None);
+        assert_eq!(load(61, 61), Some(Load::TooMany));
     }
 }

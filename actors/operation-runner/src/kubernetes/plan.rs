@@ -308,9 +308,13 @@ impl Planner<'_> {
         let most = self.input.settings.max_concurrent_updates;
         // Each operation makes a component on a node as wanted, and each node is drained at most once.
         let bound = self.wanted.cluster.nodes.len() * (Component::ALL.len() + 1);
-        // A drain that has not ended is a step of the plan.
+        // A drain that has not ended is a step of the plan. One whose kubelet is updated, or out of reach, has no further step.
         let mut reboots = self.reboots().clone();
-        reboots.retain(|_, item| !item.value.is_upgrade() || item.value.status == RebootStatus::Drained);
+        reboots.retain(|_, item| {
+            let entry = &item.value;
+            !entry.is_upgrade()
+                || (entry.status == RebootStatus::Drained && self.has_old_kubelet(&entry.node))
+        });
         let mut held = Vec::new();
         for _ in 0..=bound {
             let decision = decide(&self.decision_input(&model, Ok(Some(&rollout)), &nobody, &reboots));
@@ -351,6 +355,13 @@ impl Planner<'_> {
             remains: true,
         });
         held.collect()
+    }
+
+    /// True if the kubelet of the node runs with another image, as far as is known.
+    fn has_old_kubelet(&self, address: &str) -> bool {
+        let on_node = self.status.nodes.get(address).filter(|on_node| on_node.reachable);
+        let kubelet = on_node.and_then(|on_node| on_node.components.get(&Component::Kubelet));
+        kubelet.is_some_and(|kubelet| kubelet.container.image != self.wanted.image)
     }
 
     /// The nodes that the reboot queue drains at once for their kubelets: workers in its slots, then control plane nodes, one at

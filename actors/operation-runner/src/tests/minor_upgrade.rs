@@ -16,6 +16,7 @@ use crate::held::{BlockedBy, Held};
 use crate::kubernetes::held::KubernetesBlockedBy;
 use crate::kubernetes::minor_upgrade::{MinorUpgrade, emptied_nodes, request_drains};
 use crate::kubernetes::operation::KubernetesOperationName;
+use crate::kubernetes::plan::{DRAIN, Durations, plan};
 use crate::operation::OperationName;
 
 /// A fleet whose kubelets on the given nodes have another minor version than the wanted one, and the entries of the queue.
@@ -152,4 +153,22 @@ fn kubelets_change_their_minor_version_on_drained_nodes_alone() {
     let emptied = |mode| emptied_nodes(mode, &world.state.repair.reboots);
     assert_eq!(emptied(MinorUpgrade::InPlace), None);
     assert_eq!(emptied(MinorUpgrade::Drain), Some([X, Y].map(str::to_owned).into()));
+}
+
+/// A wave is watched after its kubelet has restarted, while the entry of the drained node remains.
+#[test]
+fn a_plan_goes_on_with_drains_beside_a_node_whose_kubelet_is_updated() {
+    let mut world = World::new(&[Y, Z]);
+    for (index, node) in [(-1, X), (-2, Y)] {
+        world.entry(index, node, RebootStatus::Drained);
+    }
+    let mut input = world.fleet.input();
+    if let Some(part) = &mut input.kubernetes {
+        part.reboots = &world.state.repair.reboots;
+    }
+    let planned = plan(&input, world.fleet.kubernetes.as_ref().unwrap(), &Durations::new());
+    let steps: Vec<_> = planned.steps.iter().map(|step| (step.operation, step.nodes.join(" "))).collect();
+    let restart = "kubelet-restart";
+    assert_eq!(steps, [(restart, Y.to_owned()), (DRAIN, Z.to_owned()), (restart, Z.to_owned())]);
+    assert!(planned.held.iter().all(|held| !held.remains), "{:?}", planned.held);
 }

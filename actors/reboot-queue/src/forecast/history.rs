@@ -9,10 +9,13 @@ use time::OffsetDateTime;
 
 use crate::transition::{CANCEL, DEQUEUE, DRAIN_START, DRAIN_TIMEOUT, LEFT, REBOOT};
 
+/// Operation of the operation runner that updates the kubelets of drained nodes.
+const KUBELET_RESTART: &str = "kubelet-restart";
+
 /// The reboots that the records show. At most 1,000 records are kept, so these are the last ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
-    /// From the start of a drain to its reboot command.
+    /// From the start of a drain to its reboot command, or to the restart of its kubelet.
     drains: Vec<Duration>,
     /// From a reboot command to the removal of the entry of the booted node.
     boots: Vec<Duration>,
@@ -42,6 +45,13 @@ impl History {
         let mut history = Self::default();
         let mut nodes: BTreeMap<&str, Progress> = BTreeMap::new();
         for record in records {
+            if record.operation == KUBELET_RESTART {
+                for node in &record.targets {
+                    let drain = nodes.get_mut(node.as_str()).and_then(|progress| progress.drain.take());
+                    history.drains.extend(drain.and_then(|since| duration_between(since, record.start_at)));
+                }
+                continue;
+            }
             let Some(node) = record.targets.first() else { continue };
             let progress = nodes.entry(node).or_default();
             match record.operation.as_str() {
@@ -132,6 +142,21 @@ mod tests {
         let boots = MeasuredDuration { count: 2, median_seconds: 630, worst_seconds: 630 };
         assert_eq!(history.boots(), Some(boots), "a node that left did not boot");
         assert_eq!(history.aborted_drains(), 0);
+    }
+
+    #[test]
+    fn a_drain_for_an_upgrade_ends_with_the_restart_of_the_kubelet() {
+        let mut restart = record(3, KUBELET_RESTART, "v", 90);
+        restart.targets.push("w".to_owned());
+        let again = record(4, KUBELET_RESTART, "v", 500);
+        let history = History::from_records(&[
+            record(1, DRAIN_START, "v", 0),
+            record(2, DRAIN_START, "w", 40),
+            restart,
+            again,
+        ]);
+        let drains = MeasuredDuration { count: 2, median_seconds: 90, worst_seconds: 90 };
+        assert_eq!((history.drains(), history.boots()), (Some(drains), None));
     }
 
     #[test]

@@ -444,3 +444,14 @@ fn cancelled_entries_and_nodes_that_left_have_no_reboot() {
         assert!(found.waves.is_empty() && !found.is_blocked);
     });
 }
+
+#[test]
+fn added_nodes_are_forecast_beside_drains_for_upgrades() {
+    let mut world = World::new();
+    world.store.reboot(-3, "w", RebootStatus::Drained);
+    world.store.reboot(-2, "x", RebootStatus::Queued);
+    world.added = vec!["v".to_owned()];
+    let nodes: Vec<_> = shown(&world.forecast()).into_iter().map(|(nodes, ..)| nodes.join(" ")).collect();
+    assert_eq!(nodes, ["v"]);
+    assert_eq!(node(&world.forecast(), "v").index, None);
+}

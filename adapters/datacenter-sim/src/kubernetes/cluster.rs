@@ -324,6 +324,8 @@ impl Cluster {
         if cordoned {
             if node.is_cordoned_by_another() {
                 node.annotations.insert(ANNOTATION_CORDONED_BEFORE.to_owned(), "true".to_owned());
+            } else if !node.unschedulable {
+                node.annotations.remove(ANNOTATION_CORDONED_BEFORE);
             }
             node.annotations.insert(ANNOTATION_REBOOT.to_owned(), "true".to_owned());
             node.unschedulable = true;
@@ -339,10 +341,10 @@ impl Cluster {
         true
     }
 
-    /// Cordons a node as `kubectl cordon` does.
-    pub fn cordon_as_another(&mut self, name: &str) {
+    /// Cordons or uncordons a node as `kubectl` does.
+    pub fn cordon_as_another(&mut self, name: &str, cordoned: bool) {
         if let Some(node) = self.nodes.get_mut(name) {
-            node.unschedulable = true;
+            node.unschedulable = cordoned;
         }
     }
 

@@ -23,8 +23,8 @@ pub(crate) trait Site: Sync {
     async fn remove_node(&self, name: &str);
     /// Adds a taint to a node: key, value, effect.
     async fn taint(&self, name: &str, taint: [&str; 3]);
-    /// Cordons a node as `kubectl cordon` does.
-    async fn cordon_as_another(&self, name: &str);
+    /// Cordons or uncordons a node as `kubectl` does.
+    async fn cordon_as_another(&self, name: &str, cordoned: bool);
     /// Adds a namespace with labels.
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]);
     async fn workload(&self, workload: Workload);
@@ -143,7 +143,7 @@ async fn cordon_and_uncordon(site: &dyn Site) {
         assert_eq!(node.taints.len(), 2, "{node:?}");
     }
     // The cordon of another client stays.
-    site.cordon_as_another(NODES[1]).await;
+    site.cordon_as_another(NODES[1], true).await;
     for _ in 0..2 {
         api.cordon(&permit, NODES[1]).await.unwrap();
         let node = api.node(NODES[1]).await.unwrap().unwrap();
@@ -154,6 +154,12 @@ async fn cordon_and_uncordon(site: &dyn Site) {
         let node = api.node(NODES[1]).await.unwrap().unwrap();
         assert!(node.is_cordoned_by_another() && !node.was_cordoned_before(), "{node:?}");
     }
+    // A cordon that its client takes back meanwhile stays taken back.
+    api.cordon(&permit, NODES[1]).await.unwrap();
+    site.cordon_as_another(NODES[1], false).await;
+    api.cordon(&permit, NODES[1]).await.unwrap();
+    api.uncordon(&permit, NODES[1]).await.unwrap();
+    assert!(!api.node(NODES[1]).await.unwrap().unwrap().unschedulable);
     site.remove_node(NODES[1]).await;
     site.node(NODES[1], &[]).await;
     for absent in ["10.0.0.9", "no/node", "", "..", "a?b=c"] {

@@ -48,9 +48,10 @@ impl Site for Real {
         objects::patch(&self.admin, &path, &json!({"spec": {"taints": taints}})).await.unwrap();
     }
 
-    async fn cordon_as_another(&self, name: &str) {
+    async fn cordon_as_another(&self, name: &str, cordoned: bool) {
         let path = format!("/api/v1/nodes/{name}");
-        objects::patch(&self.admin, &path, &json!({"spec": {"unschedulable": true}})).await.unwrap();
+        let patch = json!({"spec": {"unschedulable": cordoned}});
+        objects::patch(&self.admin, &path, &patch).await.unwrap();
     }
 
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]) {

@@ -59,8 +59,8 @@ impl Site for SimulatedKubernetes {
         self.with_cluster(|cluster| cluster.set_taints(name, vec![taint(&added)]));
     }
 
-    async fn cordon_as_another(&self, name: &str) {
-        self.with_cluster(|cluster| cluster.cordon_as_another(name));
+    async fn cordon_as_another(&self, name: &str, cordoned: bool) {
+        self.with_cluster(|cluster| cluster.cordon_as_another(name, cordoned));
     }
 
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]) {

@@ -71,6 +71,9 @@ pub(crate) enum Command {
     /// states are good, due (an apply is due), held (it is due and waits) and unknown (no API server reported its state). The
     /// column WHY has the difference, and the reason for which the leader holds the resource, such as a refused apply.
     ///
+    /// The JSON has these fields: resources ([{key, state, why}]) and leader_error (the reason for which the operations of the
+    /// leader are not known, or null).
+    ///
     /// Exit codes: 0: all resources are good; 1: some are not, or the state could not be read; 2: bad input.
     #[command(
         after_help = "Examples:\n  madako resource status\n  madako resource status --sort-by state\n  \
@@ -81,6 +84,9 @@ pub(crate) enum Command {
     ///
     /// An apply takes place when the revision of a definition differs, so a field that another client changed may differ
     /// for long. The values of Secrets are hidden.
+    ///
+    /// The JSON is a list of resources with these fields: key, error (the reason for which the differences are not known, or
+    /// null) and fields ([{path, has, wanted}], where null is a field that does not exist).
     ///
     /// Exit codes: 0: no field differs; 1: fields differ, a dry run failed, or the state could not be read; 2: bad input.
     #[command(after_help = "Examples:\n  madako resource diff\n  madako resource diff -o json")]

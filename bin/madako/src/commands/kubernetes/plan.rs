@@ -9,7 +9,7 @@ use madako_domain::skew::{KubernetesVersion, Skew};
 use madako_domain::state::ClusterState;
 use madako_operation_runner::kubernetes::deprecated::{DeprecationAnswers, RequestedApi, join_answers};
 use madako_operation_runner::kubernetes::plan::{
-    ComponentsPlan, DRAIN, PlannedComponent, plan, usual_durations,
+    ComponentsPlan, DRAIN, PlannedComponent, PlannedHold, plan, usual_durations,
 };
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
 use madako_operation_runner::{KubernetesMode, Settings};
@@ -92,7 +92,10 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         return Err(Failure::failed(describe_refusal(&planned.refused)));
     }
     let drains = match forecast_drains(global, &gathered.state, &planned).await {
-        Ok(drains) => drains,
+        Ok((obstacles, drains)) => {
+            planned.held.extend(obstacles);
+            drains
+        }
         Err(failure) => {
             let why = failure.message().unwrap_or_default();
             planned.notes.push(format!("the obstacles to the drains are not known: {why}"));
@@ -112,15 +115,16 @@ struct ShownPlan {
     drains: Vec<NodeForecast>,
 }
 
-/// The nodes that the plan drains, with the pods that hold their drains at present. Sends no dry run.
+/// The obstacles to all drains at present, and the nodes that the plan drains, with the pods that hold their drains. Sends no
+/// dry run.
 async fn forecast_drains(
     global: &Global,
     state: &ClusterState,
     planned: &ComponentsPlan,
-) -> Result<Vec<NodeForecast>, Failure> {
+) -> Result<(Vec<PlannedHold>, Vec<NodeForecast>), Failure> {
     let nodes = planned.drained_nodes();
     if nodes.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), Vec::new()));
     }
     let mut config = Config::load(global.config.as_deref())?;
     // Reads the API servers, whether the service leaves them to CKE or not.
@@ -129,8 +133,17 @@ async fn forecast_drains(
     let server = ReachedServer::connect(&config)?;
     let asked = (config.reboots, false);
     let found = make_forecast(&server, (state, &nodes), &history, asked, SystemClock.now()).await?;
+    // A drain for an upgrade needs no command on the host.
+    let obstacles = found.obstacles.into_iter().filter(|obstacle| obstacle.name != "no-command");
+    let held = obstacles.map(|obstacle| PlannedHold {
+        operation: DRAIN,
+        reason: obstacle.name,
+        nodes: nodes.clone(),
+        why: obstacle.why,
+        remains: false,
+    });
     let added = found.waves.into_iter().flat_map(|wave| wave.nodes).filter(|node| node.index.is_none());
-    Ok(added.collect())
+    Ok((held.collect(), added.collect()))
 }
 
 /// The plan with these images in the place of those of the key.

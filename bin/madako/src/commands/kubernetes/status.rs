@@ -52,7 +52,14 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 /// the components, the list has the certificates that are due (they end soon) or unreadable, with the path of the file,
 /// the objects of Kubernetes that are not as wanted (due, held or unknown), the nodes that the leader leaves out for a while
 /// after a failed command, and the entries of the reboot queue and the repair queue whose next step is held, with the
-/// obstacle. `-o json` has all certificates and objects.
+/// obstacle.
+///
+/// The JSON has these fields: components ([{node, component, state, image, why}]); certificates (all of them: [{node, file, state,
+/// not_after, why}]); objects (all of them: [{key, state, why}], or null: no API server is healthy); back_offs (the remaining
+/// time and the last error, by node or operation); entries ([{queue, index, node, next, obstacle, why}]); minor_upgrades (the
+/// number of kubelets that wait, by reason); rollout (the value of madako/kubernetes/rollout, or null);
+/// encryption_rotation ({stage, key, started, held}, or null); leader_error (the reason for which the operations of the leader
+/// are not known, or null).
 ///
 /// Exit codes: 0: all components, certificates and objects are good, and nothing is held; 1: some are not, a roll or a rotation is
 /// under way, paused or halted, or the state could not be read; 2: bad input.
@@ -122,6 +129,7 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         is_good = objects
             && certificates
             && shown.encryption_rotation.is_none()
+            && shown.leader_error.is_none()
             && shown.back_offs.is_empty()
             && shown.entries.is_empty()
             && shown.rollout.as_ref().is_none_or(|rollout| is_at_rest(rollout))
@@ -205,16 +213,14 @@ fn queue_entries(
     });
     // Racks on hold follow from the registry's answer, which `madako repair-queue explain` asks for.
     let context = repairs::ExplainContext { kubernetes, ..repairs::ExplainContext::default() };
-    let repaired = repairs::explain(state, &context, None, now).into_iter();
-    let repaired = repaired.filter_map(|entry| {
-        Some(ShownEntry {
-            queue: "repair-queue",
-            index: entry.index,
-            node: entry.address,
-            next: entry.what,
-            obstacle: entry.obstacle?,
-            why: entry.why.unwrap_or_default(),
-        })
+    let repaired = repairs::explain(state, &context, None, now).into_iter().filter(|entry| entry.is_held);
+    let repaired = repaired.map(|entry| ShownEntry {
+        queue: "repair-queue",
+        index: entry.index,
+        node: entry.address,
+        next: entry.what,
+        obstacle: entry.obstacle.unwrap_or_default(),
+        why: entry.why.unwrap_or_default(),
     });
     rebooted.chain(repaired).collect()
 }

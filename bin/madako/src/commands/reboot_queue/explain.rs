@@ -26,6 +26,10 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 /// configuration file of this command determines the time limit of a boot, and whether Kubernetes is reached. Entries with
 /// negative numbers are drains of nodes whose kubelets get another minor version (`kubernetes.minor_upgrade: drain`).
 ///
+/// The JSON is a list of entries with these fields: index, node, next (name of the next action), what (the same in words), at
+/// (the time at which the obstacle ends), obstacle (its name), why (the same in words), is_held (the obstacle is not part of
+/// every reboot). Without an obstacle, at, obstacle and why are absent.
+///
 /// Exit codes: 0: no entry waits for anything but its own drain or boot, or the update of its kubelet; 1: an entry does, or the
 /// store could not be read; 2: ADDRESS has no entry, or bad input.
 #[derive(Debug, clap::Args)]

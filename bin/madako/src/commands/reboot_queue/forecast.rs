@@ -59,7 +59,8 @@ use crate::output::{Format, PROGRAM, print_warning, show_value};
 /// of a wave is {index, node, pods, blockers, notes}; the index is null for a node of FILE. A blocker is {kind, pod,
 /// owners, budgets, age_seconds, why}, with the kinds job, budget, refused (the API server refused the dry run itself),
 /// not-ending, node-down, no-node and repaired. A note is {kind, pods, budget, why}, with the kinds budget-rounds,
-/// deleted and not-replaced. A budget is {namespace, name, allowed, healthy, desired}. Unknown times are null.
+/// deleted and not-replaced. A budget is {namespace, name, allowed, healthy, desired}. Unknown times are null; an unknown age is
+/// absent, and so is the pod of a blocker that is none.
 ///
 /// Exit codes: 0: no blocker; 1: blocked, or the state could not be read; 2: bad input.
 #[derive(Debug, clap::Args)]
