@@ -39,8 +39,10 @@ async fn starts(fleet: &Fleet) -> BTreeMap<&'static str, String> {
     let mut found = BTreeMap::new();
     for (name, _) in COMPONENTS {
         let words = ["inspect", "--format={{.State.StartedAt}}", name];
-        // A component that restarts has no container for a moment.
-        found.insert(name, fleet.machine(MACHINE).docker(&words).await.unwrap_or_default());
+        // A component that restarts has for a moment no container, or one that has not started.
+        let started = fleet.machine(MACHINE).docker(&words).await.unwrap_or_default();
+        let has_started = !started.starts_with("0001-01-01");
+        found.insert(name, if has_started { started } else { String::new() });
     }
     found
 }
