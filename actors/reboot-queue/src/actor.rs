@@ -45,7 +45,7 @@ use self::work::{BootChecks, Draining};
 use crate::explain::config;
 use crate::limits::JUST_AFTER;
 use crate::next_action::{Action, BlockedBy, NextAction};
-use crate::pass::{Live, View, next_actions, nodes};
+use crate::pass::{Live, View, maximum_unreachable, next_actions, nodes};
 use crate::transition::{self, Transition};
 
 #[derive(Clone)]
@@ -255,14 +255,12 @@ impl RebootState {
             host: self.given.host.is_some(),
             kubernetes: self.given.kubernetes.is_some(),
         };
-        let maximum =
-            state.constraints.as_ref().map_or(0, |it| it.value.maximum_unreachable_nodes_for_reboot);
         next_actions(&View {
             queue: &state.repair,
             nodes: &nodes,
             config: config.as_ref(),
             settings: self.given.settings,
-            maximum_unreachable: usize::try_from(maximum).unwrap_or(0),
+            maximum_unreachable: maximum_unreachable(state),
             live: &live,
             now: self.given.clock.now(),
         })

@@ -29,7 +29,7 @@ use self::schedule::{RunningReboot, Slot, Waiting, schedule};
 use crate::explain::config;
 use crate::limits::ASSUMED_REBOOT;
 use crate::next_action::BlockedBy;
-use crate::pass::{Live, View, nodes};
+use crate::pass::{Live, View, maximum_unreachable, nodes};
 
 mod blockers;
 mod history;
@@ -39,7 +39,7 @@ mod schedule;
 mod tests;
 
 pub use self::blockers::{Blocker, BlockerKind, BudgetState, Note, NoteKind, Owner};
-pub use self::history::{History, MeasuredDuration};
+pub use self::history::{History, KUBELET_RESTART, MeasuredDuration};
 pub use self::output::{ExpectedDuration, Forecast, NodeDown, NodeForecast, Obstacle, UnderWay, Wave};
 
 /// The answer to the dry run of an eviction.
@@ -147,14 +147,12 @@ pub fn forecast(input: &ForecastInput<'_>) -> Forecast {
         kubernetes: true,
         ..Live::default()
     };
-    let constraints = input.state.constraints.as_ref();
-    let maximum = constraints.map_or(0, |it| it.value.maximum_unreachable_nodes_for_reboot);
     let view = View {
         queue: &queue.queue,
         nodes: &queue.nodes,
         config: queue.config.as_ref(),
         settings: input.settings,
-        maximum_unreachable: usize::try_from(maximum).unwrap_or(0),
+        maximum_unreachable: maximum_unreachable(input.state),
         live: &live,
         now: input.now,
     };

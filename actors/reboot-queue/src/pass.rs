@@ -21,6 +21,7 @@ use madako_domain::reboot::config::RebootConfig;
 use madako_domain::reboot::{RebootQueueEntry, RebootSettings, RebootStatus};
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
 use crate::limits::STUCK_REBOOTS;
@@ -34,6 +35,23 @@ pub type Nodes<'a> = BTreeMap<&'a str, bool>;
 pub fn nodes(cluster: Option<&Cluster>) -> Nodes<'_> {
     let nodes = cluster.into_iter().flat_map(|cluster| &cluster.nodes);
     nodes.map(|node| (node.address.as_str(), node.control_plane)).collect()
+}
+
+/// The nodes of the cluster that do not answer and do not reboot.
+pub(crate) fn unreachable_nodes<'a>(
+    nodes: &Nodes<'_>,
+    queue: &RepairQueue,
+    unreachable: &'a BTreeSet<String>,
+) -> BTreeSet<&'a str> {
+    let away: BTreeSet<&str> = queue.rebooting_nodes().map(|(node, _)| node).collect();
+    let addresses = unreachable.iter().map(String::as_str);
+    addresses.filter(|node| nodes.contains_key(node) && !away.contains(node)).collect()
+}
+
+/// The constraint `maximum-unreachable-nodes-for-reboot`.
+pub(crate) fn maximum_unreachable(state: &ClusterState) -> usize {
+    let maximum = state.constraints.as_ref().map_or(0, |it| it.value.maximum_unreachable_nodes_for_reboot);
+    usize::try_from(maximum).unwrap_or(0)
 }
 
 /// Progress of the drain of an entry's node.
@@ -417,12 +435,13 @@ impl<'a> View<'a> {
         if let Some((index, _)) = repairs.next() {
             return Some(BlockedBy::RepairsFirst { index: *index });
         }
-        let away: BTreeSet<&str> = self.queue.rebooting_nodes().map(|(node, _)| node).collect();
-        let is_other =
-            |node: &&String| self.nodes.contains_key(node.as_str()) && !away.contains(node.as_str());
-        let nodes: Vec<String> = self.live.unreachable.iter().filter(is_other).cloned().collect();
+        let nodes = unreachable_nodes(self.nodes, self.queue, &self.live.unreachable);
         let maximum = self.maximum_unreachable;
-        (nodes.len() > maximum).then_some(BlockedBy::TooManyUnreachable { nodes, maximum })
+        let blocked = || BlockedBy::TooManyUnreachable {
+            nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+            maximum,
+        };
+        (nodes.len() > maximum).then(blocked)
     }
 
     /// The begun repair of a node: its next drain must not meet that of a reboot.

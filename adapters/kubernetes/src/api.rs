@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod as KubePod};
 use k8s_openapi::api::policy::v1::Eviction as EvictionRequest;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions as Must};
 use k8s_openapi::{List, ListableResource};
-use kube::Client;
 use kube::api::{
     DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions, Request, Resource,
 };
@@ -25,7 +24,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::access::ApiServerAccess;
-use crate::exchange::{self, Call, RequestDeadline};
+use crate::exchange::{self, Call, RequestDeadline, ServerClient};
 use crate::limits::MAX_SELECTOR;
 use crate::node_parts::NodeParts;
 use crate::node_watch::{ListedNodes, WatchedNodes};
@@ -72,7 +71,7 @@ pub struct ConnectError {
 }
 
 pub struct ApiServer {
-    pub(crate) client: Client,
+    pub(crate) client: ServerClient,
     server: String,
     pub(crate) limits: Limits,
     nodes: Arc<WatchedNodes>,

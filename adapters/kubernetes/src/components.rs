@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kube::Client;
 use madako_domain::authority::Authority;
 use madako_domain::cluster::Taint;
 use madako_domain::component::Component;
@@ -28,7 +27,7 @@ use tokio::time::Instant;
 use self::kinds::KnownKinds;
 use crate::access::ApiServerAccess;
 use crate::api::{ApiServer, Limits};
-use crate::exchange::{self, Call, RequestDeadline};
+use crate::exchange::{self, Call, RequestDeadline, ServerClient};
 use crate::limits::{
     CERTIFICATE, CERTIFICATE_AGE, CHECK_DEADLINE, MAX_CHECK_BYTES, MAX_METRICS_BYTES, METRICS_DEADLINE,
     RENEWAL_PAUSE,
@@ -65,7 +64,7 @@ struct AuthenticatedConnections {
     issued: IssuedCertificate,
     made: Instant,
     /// Reaches any server, for health checks.
-    checks: Client,
+    checks: ServerClient,
     servers: Mutex<BTreeMap<String, Arc<ApiServer>>>,
     /// Kinds by group and version, as discovery reported them.
     kinds: Mutex<KnownKinds>,
@@ -251,7 +250,14 @@ impl Components for NodeComponents {
         let request = request
             .body(Vec::new())
             .map_err(|_| unusable_answer(&what, "its address is not part of a URL"))?;
-        exchange::send_request(&session.checks, call, Ok(request), until).await?;
+        match exchange::send_request(&session.checks, call, Ok(request), until).await {
+            Err(KubernetesError::Unavailable { .. }) if began.elapsed() >= CHECK_DEADLINE => {}
+            answered => drop(answered?),
+        }
+        if session.connect_server(&what, address)?.client.take_refused() {
+            let why = "it refused another request since the last list".to_owned();
+            return Err(KubernetesError::Refused { what, status: 429, why });
+        }
         Ok(began.elapsed())
     }
 

@@ -1,5 +1,7 @@
 //! Sends one bounded request to the API server, and counts and times it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -40,6 +42,26 @@ pub(crate) struct Call<'a> {
     pub(crate) what: &'a str,
 }
 
+/// A client of kube that notes an answer with status 429, which asks for fewer requests.
+#[derive(Clone)]
+pub(crate) struct ServerClient {
+    client: Client,
+    was_refused: Arc<AtomicBool>,
+}
+
+impl ServerClient {
+    /// True if an answer since the last call had status 429, other than for a disruption budget.
+    pub(crate) fn take_refused(&self) -> bool {
+        self.was_refused.swap(false, Ordering::Relaxed)
+    }
+
+    fn note_answer(&self, error: Option<&KubernetesError>) {
+        if matches!(error, Some(KubernetesError::Refused { status: 429, .. })) {
+            self.was_refused.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 /// kube's client on a stack of this crate. kube's own stack logs each failed request as an error, although only the
 /// caller can evaluate it, and reads answers of any length.
 ///
@@ -48,7 +70,7 @@ pub(crate) fn create_client(
     access: &ApiServerAccess,
     max_answer_bytes: usize,
     has_base: bool,
-) -> Result<Client, kube::Error> {
+) -> Result<ServerClient, kube::Error> {
     let config = access.config();
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
@@ -67,7 +89,8 @@ pub(crate) fn create_client(
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(client);
-    Ok(Client::new(service, config.default_namespace.clone()))
+    let client = Client::new(service, config.default_namespace.clone());
+    Ok(ServerClient { client, was_refused: Arc::default() })
 }
 
 #[derive(Debug)]
@@ -79,7 +102,7 @@ pub(crate) struct FailedExchange {
 
 /// Sends a request and reads the whole answer.
 pub(crate) async fn send_with_eviction_outcome(
-    client: &Client,
+    server: &ServerClient,
     call: Call<'_>,
     request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     until: RequestDeadline,
@@ -89,7 +112,7 @@ pub(crate) async fn send_with_eviction_outcome(
     let request =
         request.map_err(|_| plain(answer::unavailable_server(call.what, "the request cannot be built")))?;
     let asking = telemetry::RunningRequest::new(call.name);
-    let result = match timeout_at(until.at, client.request_text(request)).await {
+    let result = match timeout_at(until.at, server.client.request_text(request)).await {
         Ok(Ok(text)) => Ok(text),
         Ok(Err(error)) => {
             let budget = answer::forbidden_by_budget(&error);
@@ -100,13 +123,15 @@ pub(crate) async fn send_with_eviction_outcome(
             Err(plain(answer::unavailable_server(call.what, &why)))
         }
     };
-    asking.ended(result.as_ref().err().map(|failed| (&failed.error, failed.budget.is_some())));
+    let failed = result.as_ref().err();
+    server.note_answer(failed.filter(|failed| failed.budget.is_none()).map(|failed| &failed.error));
+    asking.ended(failed.map(|failed| (&failed.error, failed.budget.is_some())));
     result
 }
 
 /// Opens an answer without an end. The request is counted and timed when the answer begins.
 pub(crate) async fn open_stream(
-    client: &Client,
+    server: &ServerClient,
     call: Call<'_>,
     request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     until: RequestDeadline,
@@ -115,7 +140,7 @@ pub(crate) async fn open_stream(
         request.map_err(|_| answer::unavailable_server(call.what, "the request cannot be built"))?;
     let asking = telemetry::RunningRequest::new(call.name);
     let opening = async {
-        let response = client.send(request.map(Body::from)).await;
+        let response = server.client.send(request.map(Body::from)).await;
         let response = response.map_err(|error| answer::to_kubernetes_error(call.what, error))?;
         let status = response.status();
         if status.is_success() {
@@ -127,18 +152,20 @@ pub(crate) async fn open_stream(
     let opened = timeout_at(until.at, opening).await.unwrap_or_else(|_| {
         Err(answer::unavailable_server(call.what, &format!("no answer within {:?}", until.within)))
     });
-    asking.ended(opened.as_ref().err().map(|error| (error, false)));
+    let failed = opened.as_ref().err();
+    server.note_answer(failed);
+    asking.ended(failed.map(|error| (error, false)));
     opened
 }
 
 /// Like [`send_with_eviction_outcome`], for requests to which no disruption budget applies.
 pub(crate) async fn send_request(
-    client: &Client,
+    server: &ServerClient,
     call: Call<'_>,
     request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     until: RequestDeadline,
 ) -> Result<String, KubernetesError> {
-    send_with_eviction_outcome(client, call, request, until).await.map_err(|failed| failed.error)
+    send_with_eviction_outcome(server, call, request, until).await.map_err(|failed| failed.error)
 }
 
 pub(crate) fn parse<T: DeserializeOwned>(call: Call<'_>, text: &str) -> Result<T, KubernetesError> {
@@ -154,4 +181,46 @@ pub(crate) fn parse<T: DeserializeOwned>(call: Call<'_>, text: &str) -> Result<T
         );
         answer::malformed_answer(call.what, &why)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    /// A client of a server that gives each request this answer.
+    fn client(status: u16, body: &'static str) -> ServerClient {
+        let answer = move |_: Request<Body>| async move {
+            let response = Response::builder().status(status).body(Body::from(body.as_bytes().to_vec()));
+            Ok::<_, Infallible>(response.expect("a status and a body make an answer"))
+        };
+        ServerClient {
+            client: Client::new(tower::service_fn(answer), "default"),
+            was_refused: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_notes_answers_that_ask_for_fewer_requests_but_not_those_of_a_budget() {
+        let budget = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "m", "code": 429,
+            "details": {"causes": [{"reason": "DisruptionBudget", "message": "b"}]}}"#;
+        for (status, body, is_noted) in [(200, "{}", false), (429, "slow down", true), (429, budget, false)] {
+            let client = client(status, body);
+            let call = Call { name: "list", what: "x" };
+            let until = RequestDeadline::after(CONNECT_TIMEOUT);
+            let request = Request::get("/api/v1/pods")
+                .body(Vec::new())
+                .map_err(kube::core::request::Error::BuildRequest);
+            let answer = send_with_eviction_outcome(&client, call, request, until).await;
+            assert_eq!(answer.is_ok(), status == 200, "{status} {body}");
+            assert_eq!([client.take_refused(), client.take_refused()], [is_noted, false], "{status} {body}");
+        }
+        let client = client(429, "slow down");
+        let (call, until) = (Call { name: "watch", what: "x" }, RequestDeadline::after(CONNECT_TIMEOUT));
+        let request =
+            Request::get("/api/v1/nodes").body(Vec::new()).map_err(kube::core::request::Error::BuildRequest);
+        assert!(open_stream(&client, call, request, until).await.is_err());
+        assert!(client.take_refused(), "a watch");
+    }
 }

@@ -127,3 +127,28 @@ fn convert_taint(taint: &core::Taint) -> Taint {
         ..Taint::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn a_node_has_the_time_of_the_last_report_of_its_kubelet() {
+        let node = |conditions: serde_json::Value| {
+            let metadata = json!({"name": "a", "resourceVersion": "1"});
+            let parts = json!({"metadata": metadata, "status": {"conditions": conditions}});
+            let node = serde_json::from_value::<NodeParts>(parts).unwrap().to_object().unwrap();
+            (node.is_ready, node.reported_at)
+        };
+        let at = "2026-01-02T03:04:05Z";
+        let of = |kind: &str, status: &str| json!({"type": kind, "status": status, "lastHeartbeatTime": at});
+        let reported = Some(datetime!(2026-01-02 03:04:05 UTC));
+        assert_eq!(node(json!([of("DiskPressure", "False"), of("Ready", "True")])), (true, reported));
+        assert_eq!(node(json!([of("Ready", "Unknown")])), (false, reported));
+        assert_eq!(node(json!([of("DiskPressure", "False")])), (false, None), "another condition");
+        assert_eq!(node(json!([{"type": "Ready", "status": "True"}])), (true, None));
+    }
+}

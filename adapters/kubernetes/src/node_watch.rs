@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::Node;
-use kube::Client;
 use kube::api::{Request, Resource, WatchEvent, WatchParams};
 use kube::client::Body;
 use madako_protocol::feed::Task;
@@ -28,7 +27,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::exchange::{self, Call, RequestDeadline};
+use crate::exchange::{self, Call, RequestDeadline, ServerClient};
 use crate::limits::{
     CHECK_DEADLINE, MAX_EVENT_BYTES, MAX_NODES, WATCH_PAUSE_FIRST, WATCH_PAUSE_MOST, WATCH_SILENCE,
 };
@@ -99,7 +98,7 @@ impl WatchedNodes {
     }
 
     /// Keeps a list, and watches the nodes from there on, unless a watch does.
-    pub(crate) fn note_list(&self, listed: &ListedNodes<'_>, client: &Client) {
+    pub(crate) fn note_list(&self, listed: &ListedNodes<'_>, client: &ServerClient) {
         let mut kept = lock(&self.kept);
         if !kept.note_list(listed) {
             return;
@@ -191,7 +190,7 @@ impl KeptNodes {
 struct Watch {
     kept: Arc<Mutex<KeptNodes>>,
     number: u64,
-    client: Client,
+    client: ServerClient,
 }
 
 impl Watch {

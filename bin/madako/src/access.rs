@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use madako_domain::store::{Condition, Entry, Outcome, StoreErrorKind, Transaction, Write};
+use madako_domain::keys;
+use madako_domain::record::Record;
+use madako_domain::store::{Condition, Entry, Outcome, Snapshot, StoreErrorKind, Transaction, Write};
 use madako_protocol::store::Store;
 use madako_store::EtcdStore;
 use madako_supervisor::config::Config;
@@ -12,6 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::limits::{MAX_ACCESS_TRIES, MAX_VALUE};
+use crate::output::print_warning;
 
 /// Seed of the jitter between connection attempts. A command makes so few requests that its jitter need not vary.
 const SEED: u64 = 0;
@@ -54,6 +57,19 @@ pub(crate) async fn get_entry(store: &dyn Store, key: &str) -> Result<Option<Ent
 pub(crate) fn decode<T: DeserializeOwned>(key: &str, entry: &Entry) -> Result<T, Failure> {
     serde_json::from_slice(&entry.value)
         .map_err(|error| Failure::failed(format_args!("the stored value of {key} cannot be read: {error}")))
+}
+
+/// The readable records, the oldest first. A warning names each other one.
+pub(crate) fn read_records(snapshot: &Snapshot) -> Vec<Record> {
+    let stored = snapshot.entries.iter().filter(|(key, _)| key.starts_with(keys::RECORDS));
+    let mut records: Vec<Record> = Vec::new();
+    for (key, entry) in stored {
+        match decode(key, entry) {
+            Ok(record) => records.push(record),
+            Err(failure) => print_warning(failure.message().unwrap_or_default()),
+        }
+    }
+    records
 }
 
 pub(crate) fn unchanged_condition(key: &str, entry: Option<&Entry>) -> Condition {

@@ -1,10 +1,11 @@
 //! The invariants (table in `docs/ARCHITECTURE.md`) as pure predicates over plain data.
 //!
 //! Unit tests, property tests, the simulation and the leader call these functions. This module has I1 to
-//! I13, I15 and I18, [`skew`](crate::skew) has I14; the simulation judges I16 and I17. Each predicate returns all violations.
+//! I13, I15, I17 and I18, [`skew`](crate::skew) has I14, and a drain has I16. Each predicate returns all violations.
 
 mod api;
 mod boot;
+mod cordon;
 mod disruption;
 mod placement;
 mod quorum;
@@ -23,7 +24,8 @@ use crate::repair::queue::RepairQueue;
 
 pub use self::api::api_available;
 pub use self::boot::check_boot_taints;
-pub use self::disruption::check_wave;
+pub use self::cordon::{check_cordon, cordoned_nodes};
+pub use self::disruption::{check_drain, check_wave};
 pub use self::placement::{
     BindingCheck, BindingEvidence, PlacementChange, check_allowed_bindings, evidence_conditions,
 };

@@ -73,10 +73,11 @@ impl Rollout {
         self.waves.get(component).map_or(1, |nodes| (*nodes).max(1))
     }
 
-    /// Nodes that the smallest of the next waves may have.
+    /// Most nodes of the next wave of each component that has had one, such as `kubelet 4, kube-proxy 1`.
     #[must_use]
-    pub fn smallest_wave(&self) -> usize {
-        self.waves.values().copied().min().unwrap_or(1).max(1)
+    pub fn next_waves(&self) -> String {
+        let sizes = self.waves.keys().map(|component| format!("{component} {}", self.wave_size(component)));
+        sizes.collect::<Vec<_>>().join(", ")
     }
 
     /// Notes the nodes of a wave before the component restarts on them.

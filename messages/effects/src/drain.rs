@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use madako_domain::invariants::Violation;
 use madako_domain::kubernetes::drain::{
     DrainNews, DrainPurpose, Treatment, UnfinishedDrain, running_job, treatment_of, unfinished_drain,
 };
@@ -59,7 +60,12 @@ pub struct DrainOrder {
     pub resumed: bool,
     /// The time-out of the resumed drain has passed already: the drain reports the node's state and changes nothing.
     pub late: bool,
+    /// Evaluates the invariants of a drain (I17, and I15 for a reboot) on the newest observations, right before the cordon.
+    pub check: CordonCheck,
 }
+
+/// The invariant that a cordon of a drain would violate at present.
+pub type CordonCheck = Arc<dyn Fn() -> Option<Violation> + Send + Sync>;
 
 enum NodeDrainState {
     /// No change was made yet.
@@ -182,12 +188,17 @@ impl DrainOrder {
     }
 
     async fn cordon(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<(), Stop> {
-        let cordon = |permit| async move { self.kubernetes.cordon(&permit, &self.node).await };
-        Ok(self
-            .permits
-            .run_effect(cordon, report_interruption(tell))
-            .instrument(info_span!("cordon"))
-            .await?)
+        let cordon = |permit| async move {
+            match (self.check)() {
+                Some(violation) => Ok(Some(violation)),
+                None => self.kubernetes.cordon(&permit, &self.node).await.map(|()| None),
+            }
+        };
+        let cordoned = self.permits.run_effect(cordon, report_interruption(tell));
+        match cordoned.instrument(info_span!("cordon")).await? {
+            Some(violation) => Err(Stop::Failed(violation.to_string())),
+            None => Ok(()),
+        }
     }
 
     /// The pods of the node; for reboots also the node itself, which reports volumes and may be unreachable.

@@ -24,10 +24,11 @@ pub trait Components: Objects {
     /// It is not healthy, or did not answer.
     async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError>;
 
-    /// The time that an API server takes for a list of namespaces.
+    /// The time that an API server takes for a list of namespaces. Without an answer in time, it is the time until then.
     ///
     /// # Errors
-    /// See [`KubernetesError`]. Status 429 means that it asks for fewer requests.
+    /// See [`KubernetesError`]. Status 429 means that the server asks for fewer requests, or answered so to any other request of
+    /// this port since the last list.
     async fn time_list(&self, address: &str) -> Result<Duration, KubernetesError>;
 
     /// The deprecated APIs that clients requested since the start of an API server, from its metrics.

@@ -21,7 +21,9 @@ use super::{Inputs, RunnerState, madako_operations_decide_seconds};
 use crate::early_ends::ComponentOnNode;
 use crate::images::with_images;
 use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore};
-use crate::kubernetes::minor_upgrade::{MinorUpgrade, emptied_nodes, request_drains};
+use crate::kubernetes::minor_upgrade::{
+    MinorUpgrade, emptied_nodes, nodes_with_wanted_minor, request_drains,
+};
 use crate::kubernetes::rollout::{ReadyNodes, is_rolled_out, watched_state};
 use crate::kubernetes::row;
 use crate::limits::{API_SETTLED, GATE_DEADLINE};
@@ -102,7 +104,11 @@ impl RunnerState {
             }),
             settings: &settings,
         };
-        self.note_minor_versions(&input);
+        if let Some(part) = input.kubernetes.filter(|_| settings.minor_upgrade == MinorUpgrade::InPlace) {
+            let watched = part.rollout.ok().flatten().map(|rollout| &rollout.watched);
+            let before = std::mem::take(&mut self.same_minor);
+            self.same_minor = nodes_with_wanted_minor(cluster, &row::status(&input), watched, &before);
+        }
         self.rollout = self.watch_wave(&input);
         if self.rollout.is_none() {
             // Without a roll, nothing wakes the actor for it.
@@ -133,30 +139,6 @@ impl RunnerState {
         self.decision = Some(decision);
     }
 
-    /// Notes the nodes outside of the present wave whose kubelets have the wanted minor version: a wave of other arguments, or
-    /// of a patch release, restarts no container on them. Of a wave of an earlier leader, this is not known.
-    fn note_minor_versions(&mut self, input: &Input<'_>) {
-        let Some(part) = input.kubernetes.filter(|_| input.settings.minor_upgrade == MinorUpgrade::InPlace)
-        else {
-            return;
-        };
-        let watched = part.rollout.ok().flatten().map(|rollout| &rollout.watched);
-        let status = row::status(input);
-        for node in &input.cluster.nodes {
-            let address = &node.address;
-            if watched.is_some_and(|watched| watched.contains_key(address)) {
-                continue;
-            }
-            let running = status.versions.version_on(Component::Kubelet, address);
-            let is_same = running.zip(status.wanted_version.as_ref());
-            if is_same.is_some_and(|(running, wanted)| running.is_same_minor(wanted)) {
-                self.same_minor.insert(address.clone());
-            } else {
-                self.same_minor.remove(address);
-            }
-        }
-    }
-
     /// The roll after the newest look at the nodes of its present wave. `None`: there is no roll, or it is only observed.
     fn watch_wave(&mut self, input: &Input<'_>) -> Option<Rollout> {
         let part = input.kubernetes.filter(|_| input.settings.kubernetes == KubernetesMode::Act)?;
@@ -181,9 +163,10 @@ impl RunnerState {
             Some((node.address.clone(), state))
         });
         let states = watched.collect();
-        let ends = self.watch.note(&rollout, &states, Instant::now());
+        let now = Instant::now();
+        let ends = self.watch.note(&rollout, &states, now);
         let most = self.given.settings.max_concurrent_updates;
-        let load = self.load.reason(self.watch.age(Instant::now()), Instant::now());
+        let load = self.load.reason(self.watch.age(now), now);
         rollout.end_watches(&ends, most, input.cluster.nodes.len(), load.as_deref());
         for component in [Component::Kubelet, Component::Proxy] {
             let is_calm = rollout.waves.contains_key(component.name()) && rollout.watched.is_empty();

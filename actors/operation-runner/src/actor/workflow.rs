@@ -79,7 +79,8 @@ impl RunnerState {
                     let (most, nodes) =
                         (self.given.settings.max_concurrent_updates, inputs.cluster.nodes.len());
                     let ends = failed_watches(&step.operation, failure);
-                    let load = self.load.reason(self.watch.age(Instant::now()), Instant::now());
+                    let instant = Instant::now();
+                    let load = self.load.reason(self.watch.age(instant), instant);
                     let end =
                         |rollout: &mut Rollout| rollout.end_watches(&ends, most, nodes, load.as_deref());
                     self.add_rollout(&mut change, state, end);

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use madako_domain::cluster::Cluster;
 use madako_domain::component::Component;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::record::whole_second;
@@ -62,6 +63,26 @@ pub(crate) fn emptied_nodes(
         away.map(|entry| entry.node.clone()).collect()
     };
     (mode != MinorUpgrade::InPlace).then(emptied)
+}
+
+/// Addresses of the nodes whose kubelets have the wanted minor version, or had it before the present wave (`watched`) restarted
+/// them: a wave of other arguments, or of a patch release, restarts no container there. `before`: the last answer. After a
+/// change of the leader, the nodes of a wave are not known, so that restarts of their containers count as accepted.
+pub(crate) fn nodes_with_wanted_minor(
+    cluster: &Cluster,
+    status: &KubernetesStatus<'_>,
+    watched: Option<&BTreeMap<String, String>>,
+    before: &BTreeSet<String>,
+) -> BTreeSet<String> {
+    let has_wanted = |address: &String| {
+        if watched.is_some_and(|watched| watched.contains_key(address)) {
+            return before.contains(address);
+        }
+        let running = status.versions.version_on(Component::Kubelet, address);
+        let versions = running.zip(status.wanted_version.as_ref());
+        versions.is_some_and(|(running, wanted)| running.is_same_minor(wanted))
+    };
+    cluster.nodes.iter().map(|node| &node.address).filter(|address| has_wanted(address)).cloned().collect()
 }
 
 /// The reason for which a kubelet does not get another minor version now. `None`: its node is drained, or needs not be.

@@ -374,13 +374,13 @@ impl Planner<'_> {
         let waiting: Vec<&String> = held.iter().filter(is_drain).flat_map(|held| &held.targets).collect();
         let cluster = self.wanted.cluster;
         let is_worker = |node: &&String| !cluster.control_plane().any(|member| member.address == **node);
-        // With a section that cannot be used, the reboot queue drains nothing, and says so.
+        // The obstacles of the plan name a section that cannot be used.
         let slots = RebootConfig::read(&cluster.reboot).map_or(1, |config| config.max_concurrent);
         let slots =
             usize::try_from(slots).unwrap_or(usize::MAX).min(self.input.settings.max_concurrent_updates);
-        let workers: Vec<String> =
-            waiting.iter().copied().filter(is_worker).take(slots.max(1)).cloned().collect();
-        if workers.is_empty() { waiting.into_iter().take(1).cloned().collect() } else { workers }
+        let workers: Vec<&String> = waiting.iter().copied().filter(is_worker).collect();
+        let next = if workers.is_empty() { (waiting, slots.min(1)) } else { (workers, slots) };
+        next.0.into_iter().take(next.1).cloned().collect()
     }
 
     fn carry_out(&self, model: &mut KubernetesStatus<'_>, due: &Due) {
@@ -479,10 +479,7 @@ impl Planner<'_> {
         let stored = self.input.kubernetes.and_then(|part| part.rollout.ok()?);
         let of_image = stored.filter(|rollout| rollout.image == image && !self.steps.is_empty());
         if let Some((rollout, why)) = of_image.and_then(|rollout| Some((rollout, rollout.slowed.as_ref()?))) {
-            notes.push(format!(
-                "the next wave of the present roll has at most {} nodes: {why}",
-                rollout.smallest_wave()
-            ));
+            notes.push(format!("a smaller wave follows (most nodes: {}): {why}", rollout.next_waves()));
         }
         let rotation = self.input.kubernetes.and_then(|part| part.rotation.ok()?);
         if let Some(rotation) = rotation.filter(|rotation| rotation.stage != RotationStage::Dropped) {

@@ -25,8 +25,8 @@ pub(crate) enum WatchedState {
 /// The Ready nodes, each with the time of its last report.
 pub(crate) type ReadyNodes<'a> = BTreeMap<&'a str, Option<OffsetDateTime>>;
 
-/// The state of a component on a node of the present wave. `ready`: `None` if no API server tells. `may_restart`: containers on the node may restart with its kubelet, because it was drained or because operators accept
-/// it.
+/// The state of a component on a node of the present wave. `ready`: `None` if no API server tells. `may_restart`: containers on
+/// the node may restart with its kubelet, because it was drained or because operators accept it.
 pub(crate) fn watched_state(
     wanted: &Wanted<'_>,
     status: &KubernetesStatus<'_>,

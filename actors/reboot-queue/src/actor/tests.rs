@@ -257,6 +257,23 @@ async fn too_many_unreachable_nodes_hold_new_drains() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nodes_that_become_unreachable_during_the_dry_runs_prevent_the_cordon() {
+    let mut world = World::new(queued(&[(0, "w")]));
+    world.kubernetes.pods(&[("w", pod("web", "ReplicaSet"))]);
+    world.kubernetes.protect(&["apps"]);
+    world.kubernetes.answer_within(Duration::from_secs(1));
+    world.begin().await;
+    world.until_entry(0, |entry| entry.status == RebootStatus::Draining).await;
+    world.unreachable(&["x"]);
+    world.until_entry(0, |entry| entry.drain_backoff_count == 1).await;
+    assert_eq!(world.kubernetes.writes(), ["try web"]);
+    let why = "I15: w would be drained while 1 nodes are unreachable, first x; the limit is 0";
+    assert!(world.history()[1].contains(why), "{:?}", world.history());
+    world.unreachable(&[]);
+    world.until_gone(0).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_is_drained_for_an_upgrade_by_whichever_leader_and_runs_no_command() {
     let mut store = queued(&[(-1, "w"), (-2, "x")]);
     store.configure(&["a", "b"], &["w", "x"], r#"{"eviction_timeout_seconds": 60}"#);

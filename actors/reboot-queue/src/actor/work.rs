@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use madako_domain::cluster::Cluster;
+use madako_domain::invariants::{check_cordon, check_drain};
 use madako_domain::kubernetes::drain::{DrainNews, DrainPurpose};
 use madako_domain::reboot::config::RebootConfig;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::repair::command::HealthAnswer;
 use madako_domain::repair::queue::Item;
 use madako_domain::state::ClusterState;
-use madako_effects::{DrainOrder, DrainRules, run_check};
+use madako_effects::{CordonCheck, DrainOrder, DrainRules, run_check};
 use madako_protocol::actors::RebootMessage;
 use madako_protocol::feed::Task;
 use time::OffsetDateTime;
@@ -22,7 +23,7 @@ use super::command::RebootCommand;
 use crate::explain::config;
 use crate::limits::{CHECKS_AT_ONCE, FIRST_DRAIN_CHECK};
 use crate::next_action::NextAction;
-use crate::pass::Drain;
+use crate::pass::{Drain, maximum_unreachable, nodes, unreachable_nodes};
 
 pub(super) struct Draining {
     number: u64,
@@ -122,6 +123,20 @@ impl RebootState {
         Drain::Unseen { until: self.given.clock.now() + FIRST_DRAIN_CHECK - self.began.elapsed() }
     }
 
+    /// I17 of a cordon, and I15 unless an earlier leader began the drain, by the newest state and the newest collection.
+    fn cordon_check(&self, node: String, resumed: bool) -> CordonCheck {
+        let (newest, operations) = (self.given.state.clone(), self.given.operations.clone());
+        Arc::new(move || {
+            let state = newest.newest()?;
+            let found = operations.as_ref().filter(|_| !resumed).and_then(|operations| operations.newest());
+            check_cordon(&node, &state).or_else(|| {
+                let nodes = nodes(state.cluster.as_ref().map(|cluster| &*cluster.value));
+                let unreachable = unreachable_nodes(&nodes, &state.repair, &found.as_ref()?.unreachable);
+                check_drain(&node, &unreachable, maximum_unreachable(&state))
+            })
+        })
+    }
+
     /// Starts the drains that the store announces and that do not run yet.
     pub(super) fn start_drains(&mut self, state: &ClusterState) {
         let (Some(kubernetes), Ok(config)) = (self.given.kubernetes.clone(), config(state)) else { return };
@@ -147,6 +162,7 @@ impl RebootState {
                 rules: self.drain_rules(&config),
                 resumed,
                 late: resumed && since + config.eviction_timeout < self.given.clock.now(),
+                check: self.cordon_check(node.clone(), resumed),
             };
             let (number, actor) = (self.take_number(), self.myself.clone());
             let span = info_span!("drain", entry = index, node);

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use crate::transition::{CANCEL, DEQUEUE, DRAIN_START, DRAIN_TIMEOUT, LEFT, REBOOT};
 
 /// Operation of the operation runner that updates the kubelets of drained nodes.
-const KUBELET_RESTART: &str = "kubelet-restart";
+pub const KUBELET_RESTART: &str = "kubelet-restart";
 
 /// The reboots that the records show. At most 1,000 records are kept, so these are the last ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,13 +1,12 @@
 //! Uncordons nodes that this system cordoned and that no repair or reboot needs any more: when a repair or a reboot of a node
 //! ends or is cancelled, and once an interval, as CKE does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use madako_domain::canary::{Canary, is_planted};
-use madako_domain::invariants::repair::is_active;
+use madako_domain::invariants::cordoned_nodes;
 use madako_domain::kubernetes::KubeNode;
-use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::RepairMessage;
 use madako_protocol::event::Event;
@@ -15,7 +14,6 @@ use madako_protocol::feed::Task;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::RepairState;
-use crate::pass::nodes_by_address;
 
 #[derive(Default)]
 pub(super) struct Cordons {
@@ -84,7 +82,7 @@ impl RepairState {
         if found.is_empty() || is_planted(Canary::CordonForgotten) {
             return;
         }
-        let busy = busy_nodes(state);
+        let busy = cordoned_nodes(state);
         for node in found {
             let drained = self.drains.values().any(|drain| drain.node == node);
             if !busy.contains(node.as_str()) && !drained && !self.cordons.is_uncordoned(&node) {
@@ -133,24 +131,5 @@ impl RepairState {
 
 /// True if the new state leaves a node idle that the old one has under repair or reboot.
 pub(super) fn frees_node(old: &ClusterState, new: &ClusterState) -> bool {
-    !Arc::ptr_eq(&old.repair, &new.repair) && !busy_nodes(old).is_subset(&busy_nodes(new))
-}
-
-/// Names of nodes under repair or reboot.
-fn busy_nodes(state: &ClusterState) -> BTreeSet<&str> {
-    let nodes = nodes_by_address(state.cluster.as_ref().map(|cluster| &*cluster.value));
-    let name = |address: &str| nodes.get(address).map(|node| node.name);
-    let repaired = state.repair.entries.values().filter(|item| is_active(&item.value));
-    // An entry whose machine left the cluster keeps the node name that it had.
-    let repaired = repaired.filter_map(|item| {
-        let kept = Some(item.value.nodename.as_str()).filter(|name| !name.is_empty());
-        name(&item.value.address).or(kept)
-    });
-    // A reboot entry names its node by address; CKE compares names. While the reboot queue is disabled, none counts (CKE), but
-    // a kubelet whose node is drained may be replaced at this moment.
-    let counts =
-        |entry: &RebootQueueEntry| !state.repair.reboots_disabled || entry.status == RebootStatus::Drained;
-    let rebooted = state.repair.rebooting_nodes().filter(|(_, entry)| counts(entry));
-    let rebooted = rebooted.flat_map(|(node, _)| [name(node), Some(node)]).flatten();
-    repaired.chain(rebooted).collect()
+    !Arc::ptr_eq(&old.repair, &new.repair) && !cordoned_nodes(old).is_subset(&cordoned_nodes(new))
 }

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use madako_domain::invariants::check_cordon;
 use madako_domain::invariants::repair::is_active;
 use madako_domain::kubernetes::drain::{DrainNews, DrainPurpose};
 use madako_domain::repair::config::RepairOperation;
 use madako_domain::repair::queue::Item;
 use madako_domain::repair::{RepairQueueEntry, RepairStepStatus};
 use madako_domain::state::ClusterState;
-use madako_effects::{DrainOrder, DrainRules, Evidence};
+use madako_effects::{CordonCheck, DrainOrder, DrainRules, Evidence};
 use madako_protocol::actors::RepairMessage;
 use madako_protocol::feed::Task;
 use time::OffsetDateTime;
@@ -207,6 +208,12 @@ impl RepairState {
         add_duration(self.given.clock.now(), pause) - since.elapsed()
     }
 
+    /// I17 of a cordon, by the newest state.
+    fn cordon_check(&self, node: String) -> CordonCheck {
+        let newest = self.given.state.clone();
+        Arc::new(move || check_cordon(&node, &*newest.newest()?))
+    }
+
     /// Starts the drains that the store announces and that do not run yet.
     pub(super) fn start_drains(&mut self, state: &ClusterState) {
         let (Some(kubernetes), Some(config)) = (self.given.kubernetes.clone(), state.repair_config.clone())
@@ -259,6 +266,7 @@ impl RepairState {
                 resumed,
                 late: resumed
                     && add_duration(self.ahead.transition_time(&item.value), config.eviction_timeout) < now,
+                check: self.cordon_check(node.clone()),
             };
             let actor = self.myself.clone();
             let carried_out = async move {

@@ -164,9 +164,12 @@ async fn a_volume_is_in_use_until_some_time_after_its_pod_and_while_the_node_doe
         let mut pods = site.with_cluster(|cluster| cluster.pods_on(NODES[1])).into_iter();
         pods.any(|pod| pod.id == second.id)
     };
-    while ends() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let ended = async {
+        while ends() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), ended).await.expect("a deleted pod ends within its grace");
     let before = volumes(1);
     site.with_cluster(|cluster| cluster.set_ready(NODES[1], false));
     tokio::time::sleep(Duration::from_secs(600)).await;

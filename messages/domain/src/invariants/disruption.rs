@@ -1,4 +1,7 @@
-//! I15: nodes that are not Ready because of a roll stay within its wave.
+//! I15: nodes that are not Ready because of a roll stay within its wave, and no node is drained while too many others are
+//! unreachable.
+
+use std::collections::BTreeSet;
 
 use super::{Id, Violation};
 use crate::rollout::Rollout;
@@ -29,9 +32,37 @@ pub fn check_wave(before: Option<&Rollout>, after: &Rollout) -> Option<Violation
     Some(Violation { invariant: Id::I15, what })
 }
 
+/// I15 of the drain of a node for a reboot or an upgrade. `unreachable` are the nodes of the cluster that do not answer and do
+/// not reboot, `maximum` is the constraint `maximum-unreachable-nodes-for-reboot`.
+#[must_use]
+pub fn check_drain(node: &str, unreachable: &BTreeSet<&str>, maximum: usize) -> Option<Violation> {
+    let what = || {
+        let count = unreachable.len();
+        let first = unreachable.first().copied().unwrap_or_default();
+        format!(
+            "{node} would be drained while {count} nodes are unreachable, first {first}; the limit is {maximum}"
+        )
+    };
+    (unreachable.len() > maximum).then(|| Violation { invariant: Id::I15, what: what() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_drain_begins_only_while_few_nodes_are_unreachable() {
+        let check = |unreachable: &[&str], maximum| {
+            let unreachable = unreachable.iter().copied().collect();
+            check_drain("a", &unreachable, maximum).map(|violation| violation.to_string())
+        };
+        assert_eq!(check(&[], 0), None);
+        assert_eq!(check(&["b"], 1), None);
+        assert_eq!(
+            check(&["c", "b"], 1).unwrap(),
+            "I15: a would be drained while 2 nodes are unreachable, first b; the limit is 1"
+        );
+    }
 
     fn judge(begun: usize, spoil: impl FnOnce(&mut Rollout)) -> Option<String> {
         let mut before = Rollout { waves: [("kubelet".to_owned(), 2)].into(), ..Rollout::new("k:1") };

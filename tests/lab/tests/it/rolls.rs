@@ -143,8 +143,9 @@ async fn three_nodes_keep_their_components_upgrade_without_a_failed_request_and_
     reboots(&fleet, &credentials, options).await;
 }
 
-/// The machine that reboots.
+/// The machine that reboots, and the machines of the clients meanwhile.
 const REBOOTED: usize = 1;
+const OTHERS: [usize; 2] = [0, 2];
 
 /// Reboots a machine through the queue, by a kubeconfig.
 async fn reboots(fleet: &Fleet, credentials: &Path, options: String) {
@@ -156,6 +157,7 @@ async fn reboots(fleet: &Fleet, credentials: &Path, options: String) {
     fleet.service.kill().await.unwrap();
     fleet.serve().await;
     fleet.service.set_cluster_with(&MACHINES, &[], &options, &reboot_commands(fleet)).await.unwrap();
+    let clients = Clients::start(fleet, &OTHERS, credentials, "reboot", RATE);
     let began = Instant::now();
     add_reboot(fleet, REBOOTED).await;
     is_asked_to_reboot(fleet, REBOOTED).await;
@@ -176,6 +178,7 @@ async fn reboots(fleet: &Fleet, credentials: &Path, options: String) {
     };
     eventually("its cordon is taken back", usable).await;
     wait_until_rolled(fleet, ARGUMENT, NEXT_KUBERNETES_IMAGE).await;
+    clients.finish(fleet).await.has_all_writes("a control plane node reboots");
     let history = fleet.history().await;
     for name in ["reboot-drain-start", "reboot-reboot", "reboot-dequeue"] {
         let record = history.iter().find(|record| record["operation"] == name);

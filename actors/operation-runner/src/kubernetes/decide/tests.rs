@@ -15,6 +15,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::kubernetes::configuration::{Configuration, Unknown};
+use crate::kubernetes::minor_upgrade::nodes_with_wanted_minor;
 use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::params::builtin_parameters;
 use crate::kubernetes::status::KubernetesNode;
@@ -243,6 +244,29 @@ fn the_setting_decides_on_kubelets_of_another_minor_version() {
     fleet.minor_upgrade = MinorUpgrade::OnReboot;
     fleet.of(D, Component::Kubelet).container.to_mut().running = false;
     assert_eq!(fleet.rows(), ["kubelet-bootstrap: 10.0.0.4", "kubelet-restart: 10.0.0.2"]);
+}
+
+#[test]
+fn containers_may_restart_in_place_only_with_another_minor_version() {
+    let mut fleet = Fleet::new(1, 2);
+    fleet.status.wanted_version = Some("1.34.5".parse().unwrap());
+    for (address, version) in [(A, "1.34.4"), (B, "1.33.9"), (C, "1.34.4")] {
+        fleet.status.versions.insert(Component::Kubelet, address, version.parse().unwrap());
+    }
+    let none = BTreeSet::new();
+    let same = nodes_with_wanted_minor(&fleet.cluster, &fleet.status, None, &none);
+    assert_eq!(same, [A, C].map(str::to_owned).into());
+    // After their restart, the kubelets of the wave have the wanted version, and their former versions still count.
+    fleet.status.versions.insert(Component::Kubelet, B, "1.34.5".parse().unwrap());
+    let watched = [A, B].map(|node| (node.to_owned(), "kubelet".to_owned())).into();
+    assert_eq!(nodes_with_wanted_minor(&fleet.cluster, &fleet.status, Some(&watched), &same), same);
+    assert_eq!(
+        nodes_with_wanted_minor(&fleet.cluster, &fleet.status, Some(&watched), &none),
+        [C.to_owned()].into(),
+        "a new leader"
+    );
+    fleet.cluster.nodes.truncate(1);
+    assert_eq!(nodes_with_wanted_minor(&fleet.cluster, &fleet.status, None, &same), [A.to_owned()].into());
 }
 
 #[test]

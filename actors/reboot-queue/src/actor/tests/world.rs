@@ -122,7 +122,7 @@ struct KubeState {
     stuck: BTreeSet<String>,
     writes: Vec<String>,
     asked: usize,
-    /// Time until an answer about a node, on the paused clock of the tests.
+    /// Time until an answer about a node or to a dry run, on the paused clock of the tests.
     latency: Duration,
 }
 
@@ -181,7 +181,7 @@ impl FakeKubernetes {
         self.0.lock().unwrap().node(node).ready = None;
     }
 
-    /// Answers about nodes take this long, and show the node at their end.
+    /// Answers about nodes and to dry runs take this long, and show the node at their end.
     pub(super) fn answer_within(&self, latency: Duration) {
         self.0.lock().unwrap().latency = latency;
     }
@@ -262,6 +262,8 @@ impl Kubernetes for FakeKubernetes {
         pod: &PodId,
         dry_run: bool,
     ) -> Result<EvictionOutcome, KubernetesError> {
+        let latency = self.0.lock().unwrap().latency;
+        tokio::time::sleep(if dry_run { latency } else { Duration::ZERO }).await;
         permit.check(Instant::now())?;
         let mut state = self.0.lock().unwrap();
         state.writes.push(format!("{} {}", if dry_run { "try" } else { "evict" }, pod.name));

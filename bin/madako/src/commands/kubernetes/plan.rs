@@ -15,10 +15,12 @@ use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
 use madako_operation_runner::{KubernetesMode, Settings};
 use madako_protocol::ports::Clock as _;
 use madako_reboot_queue::forecast::{History, NodeForecast};
+use madako_reboot_queue::next_action::BlockedBy;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
 use serde::Serialize;
 
+use crate::access;
 use crate::cli::Global;
 use crate::commands::images::Assignment;
 use crate::commands::ops::collected::GatheredStates;
@@ -134,7 +136,8 @@ async fn forecast_drains(
     let asked = (config.reboots, false);
     let found = make_forecast(&server, (state, &nodes), &history, asked, SystemClock.now()).await?;
     // A drain for an upgrade needs no command on the host.
-    let obstacles = found.obstacles.into_iter().filter(|obstacle| obstacle.name != "no-command");
+    let no_command = BlockedBy::NoCommand { field: "" }.name();
+    let obstacles = found.obstacles.into_iter().filter(|obstacle| obstacle.name != no_command);
     let held = obstacles.map(|obstacle| PlannedHold {
         operation: DRAIN,
         reason: obstacle.name,
@@ -161,8 +164,9 @@ async fn make_plan(
         )));
     }
     let options = gathered.inputs.kubernetes_options()?;
-    let mut durations = usual_durations(&gathered.records);
-    let drains = History::from_records(&gathered.records).drains();
+    let records = access::read_records(&gathered.snapshot);
+    let mut durations = usual_durations(&records);
+    let drains = History::from_records(&records).drains();
     durations.extend(drains.map(|drains| (DRAIN.to_owned(), drains.median_seconds)));
     let mut planned = plan(&gathered.inputs.as_input(&settings), options, &durations);
     let mode = Config::load(global.config.as_deref())?.operations.settings.kubernetes;
@@ -305,6 +309,8 @@ fn changes(components: &[PlannedComponent]) -> List {
 #[cfg(test)]
 mod tests {
     use madako_domain::skew::{Versions, check_upgrade};
+    use madako_operation_runner::kubernetes::operation::KubernetesOperationName;
+    use madako_reboot_queue::forecast::KUBELET_RESTART;
 
     use super::*;
 
@@ -314,6 +320,11 @@ mod tests {
         for text in ["etcd=a:1", "kubernetes=", "kubernetes", "a:1"] {
             assert!(parse_image(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn drains_end_with_the_operation_that_restarts_kubelets() {
+        assert_eq!(KUBELET_RESTART, KubernetesOperationName::KubeletRestart.name());
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use madako_console::count_with_noun;
 use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::keys;
 use madako_domain::record::Record;
@@ -141,7 +140,7 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 }
 
 async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusReport, Failure> {
-    let GatheredStates { inputs, state, records, .. } = collected::gather_kubernetes(global).await?;
+    let GatheredStates { inputs, state, snapshot, .. } = collected::gather_kubernetes(global).await?;
     let options = inputs.kubernetes_options()?;
     let rollout = inputs.kubernetes()?.rollout.clone();
     let rollout = rollout.map_err(|why| {
@@ -184,7 +183,7 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
         certificates,
         objects,
         back_offs,
-        entries: queue_entries(&state, &records, &config, SystemClock.now()),
+        entries: queue_entries(&state, &access::read_records(&snapshot), &config, SystemClock.now()),
         minor_upgrades,
         rollout,
         encryption_rotation,
@@ -385,10 +384,7 @@ fn describe_rollout(rollout: &Rollout) -> String {
         parts.push(format!("not yet Ready for long enough: {}", join_addresses(&watched)));
     }
     if let Some(why) = &rollout.slowed {
-        parts.push(format!(
-            "the next wave has at most {}, half of the wave before: {why}",
-            count_with_noun(u64::try_from(rollout.smallest_wave()).unwrap_or(u64::MAX), "node", "nodes")
-        ));
+        parts.push(format!("a smaller wave follows (most nodes: {}): {why}", rollout.next_waves()));
     }
     if parts.is_empty() { String::new() } else { format!("Roll: {}.\n", parts.join("; ")) }
 }
@@ -433,6 +429,7 @@ mod tests {
             Some(vec![object("Namespace/a", ObjectState::Good), object("Namespace/b", ObjectState::Held)]);
         let mut rollout = Rollout::new("k:1");
         rollout.paused = true;
+        rollout.waves.insert("kubelet".to_owned(), 1);
         rollout.slowed = Some("the API server on a is slow".to_owned());
         let rollout = Some(Arc::new(rollout));
         let minor_upgrades = BTreeMap::from([("drained-first".to_owned(), 2), ("next-boot".to_owned(), 1)]);
@@ -479,9 +476,7 @@ mod tests {
         let rotation = "Rotation of the encryption key: new key k1; last step: added; API servers with the present \
                         keys: 10.0.0.9; the next step is held: a node is down.\n";
         assert!(shown.summary().contains(rotation), "{}", shown.summary());
-        assert!(
-            shown.summary().contains("the next wave has at most 1 node, half of the wave before: the API")
-        );
+        assert!(shown.summary().contains("a smaller wave follows (most nodes: kubelet 1): the API"));
         let waiting = "Kubelets of another minor version: 1 get it when their nodes boot; 2 wait for the drain of their nodes.";
         assert!(shown.summary().contains(waiting), "{}", shown.summary());
         assert!(shown.summary().ends_with("of the leader are not known: silence\n"));

@@ -7,8 +7,8 @@ use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
 use madako_domain::keys;
 use madako_domain::node_status::FleetStatus;
-use madako_domain::record::Record;
 use madako_domain::state::ClusterState;
+use madako_domain::store::Snapshot;
 use madako_operation_runner::kubernetes::objects::apply::ReadResources;
 use madako_operation_runner::kubernetes::options::KubernetesOptions;
 use madako_operation_runner::{KubernetesMode, Settings, SurveyAccess, survey_fleet};
@@ -25,7 +25,6 @@ use crate::access;
 use crate::cli::Global;
 use crate::commands::etcd::members::command_permit;
 use crate::commands::images::Assignment;
-use crate::commands::reboot_queue::forecast::read_records;
 use crate::failure::Failure;
 use crate::host;
 use crate::limits::MAX_SERVER_TEXT;
@@ -35,8 +34,7 @@ use crate::output::{escape_unprintable, print_note};
 pub(crate) struct GatheredStates {
     pub(crate) inputs: CollectedInputs,
     pub(crate) state: ClusterState,
-    /// The readable records, the oldest first.
-    pub(crate) records: Vec<Record>,
+    pub(crate) snapshot: Snapshot,
     pub(crate) ports: OperationsPorts,
 }
 
@@ -131,7 +129,7 @@ async fn gather_configured(config: Config, images: &[Assignment]) -> Result<Gath
         kubernetes,
         settings,
     };
-    Ok(GatheredStates { inputs, state, records: read_records(&snapshot), ports })
+    Ok(GatheredStates { inputs, state, snapshot, ports })
 }
 
 async fn collect_states(

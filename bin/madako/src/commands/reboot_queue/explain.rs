@@ -12,7 +12,7 @@ use madako_reboot_queue::transition::DRAIN_TIMEOUT;
 use madako_supervisor::config::Config;
 use time::OffsetDateTime;
 
-use super::forecast::read_records;
+use crate::access::read_records;
 use crate::cli::Global;
 use crate::commands::machine::list::address_order;
 use crate::failure::Failure;

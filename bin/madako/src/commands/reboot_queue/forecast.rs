@@ -9,7 +9,6 @@ use madako_console::Progress;
 use madako_domain::keys;
 use madako_domain::kubernetes::PodId;
 use madako_domain::reboot::RebootSettings;
-use madako_domain::record::Record;
 use madako_domain::state::ClusterState;
 use madako_domain::store::Snapshot;
 use madako_kubernetes::{ApiServer, Limits};
@@ -25,7 +24,7 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
 
 use super::add::{missing_cluster_failure, read_nodes};
-use crate::access::{decode, open_configured_store};
+use crate::access::{open_configured_store, read_records};
 use crate::cli::Global;
 use crate::commands::etcd::members::command_permit;
 use crate::failure::Failure;
@@ -192,19 +191,6 @@ fn read_state(snapshot: &Snapshot) -> Result<ClusterState, Failure> {
         }
     }
     Ok(state)
-}
-
-/// The readable records, the oldest first.
-pub(crate) fn read_records(snapshot: &Snapshot) -> Vec<Record> {
-    let stored = snapshot.entries.iter().filter(|(key, _)| key.starts_with(keys::RECORDS));
-    let mut records: Vec<Record> = Vec::new();
-    for (key, entry) in stored {
-        match decode(key, entry) {
-            Ok(record) => records.push(record),
-            Err(failure) => print_warning(failure.message().unwrap_or_default()),
-        }
-    }
-    records
 }
 
 /// Sends the evictions as dry runs, one after another, and at most 20 a second. The answers have the uids of their pods.
