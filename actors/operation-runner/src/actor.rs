@@ -191,6 +191,8 @@ pub struct RunnerState {
     surplus: Option<(BTreeSet<String>, Instant)>,
     /// The watch over the nodes of the present wave.
     watch: WaveWatch,
+    /// The watch over the nodes that failed in a roll that is over.
+    recovering: WaveWatch,
     load: ApiLoad,
     /// The next measurement of API servers.
     measuring: Option<Task>,
@@ -276,6 +278,7 @@ impl Actor for Runner {
             left_out: BTreeSet::new(),
             surplus: None,
             watch: WaveWatch::default(),
+            recovering: WaveWatch::default(),
             load: ApiLoad::default(),
             measuring: None,
             rollout: None,

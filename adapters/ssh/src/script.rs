@@ -174,7 +174,14 @@ esac
 }
 
 fn run(spec: &ContainerSpec, restart: bool, seconds: u64) -> String {
-    let keep = if restart { "" } else { "[ \"$running\" = true ] && exit 0\n" };
+    let keep = match restart {
+        false => "[ \"$running\" = true ] && exit 0\n",
+        // A node that has booted meanwhile gets its boot taints first (invariant I18).
+        true if spec.container == ContainerName::from(Component::Kubelet) => {
+            "[ \"$running\" = true ] || { echo 'the kubelet does not run, so that it boots instead' >&2; exit 1; }\n"
+        }
+        true => "",
+    };
     format!(
         r#"{find}running=
 if [ -n "$id" ]; then

@@ -8,7 +8,7 @@ use madako_domain::component::Component;
 use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::keys;
 use madako_domain::node_status::{EtcdVersion, KubernetesAnswers};
-use madako_domain::rollout::Rollout;
+use madako_domain::rollout::{Rollout, WatchEnd};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::Collected;
 use time::OffsetDateTime;
@@ -24,7 +24,7 @@ use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, Requested
 use crate::kubernetes::minor_upgrade::{
     MinorUpgrade, emptied_nodes, nodes_with_wanted_minor, request_drains,
 };
-use crate::kubernetes::rollout::{ReadyNodes, is_rolled_out, watched_state};
+use crate::kubernetes::rollout::{ReadyNodes, WatchedState, is_rolled_out, watched_state};
 use crate::kubernetes::row;
 use crate::limits::{API_SETTLED, GATE_DEADLINE};
 use crate::stories::{StoryContext, describe_nodes};
@@ -151,7 +151,12 @@ impl RunnerState {
             let ready = nodes.iter().filter(|node| node.is_ready);
             ready.map(|node| (node.name.as_str(), node.reported_at)).collect()
         });
-        let emptied = emptied_nodes(input.settings.minor_upgrade, part.reboots);
+        let emptied = emptied_nodes(
+            input.settings.minor_upgrade,
+            part.reboots,
+            input.cluster,
+            status.registered.as_ref(),
+        );
         let watched = input.cluster.nodes.iter().filter_map(|node| {
             let component: Component = rollout.watched.get(&node.address)?.parse().ok()?;
             let may_restart = match &emptied {
@@ -164,7 +169,7 @@ impl RunnerState {
         });
         let states = watched.collect();
         let now = Instant::now();
-        let ends = self.watch.note(&rollout, &states, now);
+        let ends = self.watch.note(rollout.watched.keys(), &states, now);
         let most = self.given.settings.max_concurrent_updates;
         let load = self.load.reason(self.watch.age(now), now);
         rollout.end_watches(&ends, most, input.cluster.nodes.len(), load.as_deref());
@@ -174,6 +179,23 @@ impl RunnerState {
                 rollout.end_roll(component.name());
             }
         }
+        // During a roll, each failed node counts for its halt. Afterwards, a node is no failure once it is good.
+        let is_over = rollout.waves.is_empty() && rollout.watched.is_empty() && !rollout.halted;
+        let failed = input.cluster.nodes.iter().filter(|node| rollout.failed.contains_key(&node.address));
+        let components = [Component::Kubelet, Component::Proxy];
+        let wanted_components = || components.into_iter().take(if options.is_proxy_disabled { 1 } else { 2 });
+        let state = |node| {
+            let of = |component| watched_state(&wanted, &status, ready.as_ref(), (component, node), true);
+            wanted_components()
+                .map(of)
+                .find(|state| *state != WatchedState::Good)
+                .unwrap_or(WatchedState::Good)
+        };
+        let states = failed.map(|node| (node.address.clone(), state(node))).collect();
+        let recovered = self.recovering.note(rollout.failed.keys().filter(|_| is_over), &states, now);
+        rollout
+            .failed
+            .retain(|node, _| states.contains_key(node) && recovered.get(node) != Some(&WatchEnd::Good));
         Some(rollout)
     }
 

@@ -1,6 +1,7 @@
 //! The execution of commands on Kubernetes' containers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::{Arc, PoisonError};
 
 use madako_domain::canary::{Canary, is_planted};
@@ -45,6 +46,38 @@ impl From<KubernetesSecretError> for Failure {
 impl From<KubernetesError> for Failure {
     fn from(error: KubernetesError) -> Self {
         error.to_string().into()
+    }
+}
+
+/// The nodes whose taints are refused, or not as they should be. Each backs off alone.
+#[derive(Default)]
+struct FailedTaints {
+    nodes: BTreeSet<String>,
+    why: Vec<String>,
+}
+
+impl FailedTaints {
+    fn note(&mut self, address: &str, why: Option<impl Display>) {
+        if let Some(why) = why {
+            self.nodes.insert(address.to_owned());
+            self.why.push(why.to_string());
+        }
+    }
+
+    /// A refusal concerns the node alone; any other error concerns the API servers.
+    fn note_error(&mut self, address: &str, error: KubernetesError) -> Result<(), Failure> {
+        match error {
+            KubernetesError::Refused { .. } => {
+                self.note(address, Some(error));
+                Ok(())
+            }
+            error => Err(error.into()),
+        }
+    }
+
+    fn into_result(self) -> Result<(), Failure> {
+        let Self { nodes, why } = self;
+        if nodes.is_empty() { Ok(()) } else { Err(Failure { nodes, why: why.join("; "), is_hold: false }) }
     }
 }
 
@@ -94,15 +127,17 @@ impl Executor {
             return Ok(());
         }
         // The nodes back off, so that another client that removes their taints holds no other node.
-        let (mut nodes, mut why) = (BTreeSet::new(), String::new());
+        let mut failed = FailedTaints::default();
         for node in basis.cluster.nodes.iter().filter(|node| operation.targets.contains(&node.address)) {
-            let present = self.components.read_taints(&basis.servers, node.name()).await?;
-            if let Some(violation) = check_boot_taints(node.name(), present.as_deref(), &boot_taints) {
-                nodes.insert(node.address.clone());
-                why = violation.to_string();
+            match self.components.read_taints(&basis.servers, node.name()).await {
+                Ok(present) => {
+                    let violation = check_boot_taints(node.name(), present.as_deref(), &boot_taints);
+                    failed.note(&node.address, violation);
+                }
+                Err(error) => failed.note_error(&node.address, error)?,
             }
         }
-        if nodes.is_empty() { Ok(()) } else { Err(Failure { nodes, why, is_hold: false }) }
+        failed.into_result()
     }
 
     /// I14, evaluated before each command that starts a component.
@@ -280,14 +315,20 @@ impl Executor {
             Command::RetaintBeforeKubeletBoot { nodes } => {
                 let servers: Vec<String> =
                     basis.cluster.control_plane().map(|node| node.address.clone()).collect();
-                for node in nodes {
+                let mut failed = FailedTaints::default();
+                for node in basis.cluster.nodes.iter().filter(|node| nodes.iter().any(|it| it == node.name()))
+                {
                     let add = |permit: Permit| {
                         let (components, servers) = (Arc::clone(&self.components), &servers);
-                        async move { components.add_taints(&permit, servers, node, &options.boot_taints).await }
+                        async move {
+                            components.add_taints(&permit, servers, node.name(), &options.boot_taints).await
+                        }
                     };
-                    self.permits.run_effect(add, |_| ()).await?;
+                    if let Err(error) = self.permits.run_effect(add, |_| ()).await {
+                        failed.note_error(&node.address, error)?;
+                    }
                 }
-                Ok(())
+                failed.into_result()
             }
             Command::AddEncryptionKey { key } => {
                 self.change_encryption_keys(&EncryptionKeyChange::Add(key.clone())).await
@@ -508,4 +549,26 @@ fn directory_of(path: &str) -> String {
     let below = path.strip_prefix(KUBERNETES).is_some_and(|rest| rest.starts_with('/'));
     let parent = || path.rsplit_once('/').map_or("/", |(parent, _)| parent);
     if below { KUBERNETES.to_owned() } else { parent().to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_taints_hold_their_nodes_and_other_errors_the_operation() {
+        let what = || "node a".to_owned();
+        let mut failed = FailedTaints::default();
+        assert!(
+            failed
+                .note_error("b", KubernetesError::Unavailable { what: what(), why: "x".to_owned() })
+                .is_err()
+        );
+        assert!(FailedTaints::default().into_result().is_ok());
+        let refused = KubernetesError::Refused { what: what(), status: 403, why: "a webhook".to_owned() };
+        assert!(failed.note_error("a", refused).is_ok());
+        let Err(Failure { nodes, why, is_hold }) = failed.into_result() else { panic!("a node failed") };
+        assert_eq!((nodes, is_hold), (BTreeSet::from(["a".to_owned()]), false));
+        assert!(why.contains("a webhook"), "{why}");
+    }
 }

@@ -1,9 +1,9 @@
 //! The watch over the nodes of a wave of kubelets or proxies: the wave is good when each of them is good for a while.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_domain::rollout::{Rollout, WatchEnd};
+use madako_domain::rollout::WatchEnd;
 use tokio::time::Instant;
 
 use crate::kubernetes::rollout::WatchedState;
@@ -23,15 +23,16 @@ struct WatchTimes {
 impl WaveWatch {
     /// Notes the present states of the watched nodes, and returns the watches that end. Nodes that left the cluster have no
     /// state.
-    pub(super) fn note(
+    pub(super) fn note<'a>(
         &mut self,
-        rollout: &Rollout,
+        watched: impl Iterator<Item = &'a String>,
         states: &BTreeMap<String, WatchedState>,
         now: Instant,
     ) -> BTreeMap<String, WatchEnd> {
-        self.0.retain(|node, _| rollout.watched.contains_key(node));
+        let watched: BTreeSet<&String> = watched.collect();
+        self.0.retain(|node, _| watched.contains(node));
         let mut ends = BTreeMap::new();
-        for node in rollout.watched.keys() {
+        for node in watched {
             let times = self.0.entry(node.clone()).or_insert(WatchTimes { began: now, good_since: None });
             let end = match states.get(node) {
                 None | Some(WatchedState::NotRestarted) => Some(WatchEnd::Dropped),
@@ -71,6 +72,8 @@ impl WaveWatch {
 
 #[cfg(test)]
 mod tests {
+    use madako_domain::rollout::Rollout;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -82,8 +85,11 @@ mod tests {
         let mut watch = WaveWatch::default();
         let began = Instant::now();
         let mut note = |state: WatchedState, seconds: u32| {
-            let ends =
-                watch.note(&rollout, &BTreeMap::from([("a".to_owned(), state)]), began + SECOND * seconds);
+            let ends = watch.note(
+                rollout.watched.keys(),
+                &BTreeMap::from([("a".to_owned(), state)]),
+                began + SECOND * seconds,
+            );
             ends.into_values().next()
         };
         let bad = || WatchedState::Bad("the node is not Ready".to_owned());
@@ -98,7 +104,11 @@ mod tests {
         assert_eq!(note(bad(), 600), Some(WatchEnd::Failed("the node is not Ready".to_owned())));
         assert_eq!(note(WatchedState::NotRestarted, 601), Some(WatchEnd::Dropped));
         assert_eq!(watch.age(began + SECOND * 601), SECOND * 301, "since an API server answered");
-        assert_eq!(watch.note(&rollout, &BTreeMap::new(), began)["a"], WatchEnd::Dropped, "it left");
+        assert_eq!(
+            watch.note(rollout.watched.keys(), &BTreeMap::new(), began)["a"],
+            WatchEnd::Dropped,
+            "it left"
+        );
         assert_eq!(watch.note(&Rollout::new("k:1"), &BTreeMap::new(), began), BTreeMap::new());
         assert_eq!(watch.pause(began), None);
     }

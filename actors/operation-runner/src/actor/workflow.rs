@@ -275,7 +275,12 @@ impl RunnerState {
             kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
             kubelets: Arc::new(self.target_kubelets(operation)),
             component_images: Arc::new(self.component_images(&inputs.cluster)),
-            emptied: emptied_nodes(self.given.settings.minor_upgrade, &inputs.state.repair.reboots),
+            emptied: emptied_nodes(
+                self.given.settings.minor_upgrade,
+                &inputs.state.repair.reboots,
+                &inputs.cluster,
+                self.collected.as_ref().and_then(|(_, found)| found.kubernetes.as_ref()?.registered.as_ref()),
+            ),
             servers: self.servers_by_health(&inputs.cluster),
         };
         let (id, operation) = (step.record, operation.name.name());

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use madako_domain::cluster::Cluster;
+use madako_domain::cluster::{Cluster, Node};
 use madako_domain::component::Component;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::record::whole_second;
@@ -52,17 +52,27 @@ pub enum MinorUpgrade {
 }
 
 /// Addresses of the nodes on which a kubelet may get another minor version at once: the node is drained, for an upgrade or
-/// for a reboot that has begun. `None`: all nodes.
+/// for a reboot that has begun, or it has no Node object and thus no pods. `registered` are the names of the Node objects, as
+/// far as they are known. `None`: all nodes.
 #[must_use]
 pub(crate) fn emptied_nodes(
     mode: MinorUpgrade,
     reboots: &Items<RebootQueueEntry>,
+    cluster: &Cluster,
+    registered: Option<&BTreeSet<String>>,
 ) -> Option<BTreeSet<String>> {
     let emptied = || {
         let away = reboots.values().map(|item| &item.value).filter(|entry| is_emptied(entry));
-        away.map(|entry| entry.node.clone()).collect()
+        let away = away.map(|entry| entry.node.clone());
+        let lost = cluster.nodes.iter().filter(|node| is_lost(node, registered));
+        away.chain(lost.map(|node| node.address.clone())).collect()
     };
     (mode != MinorUpgrade::InPlace).then(emptied)
+}
+
+/// True if the Node object of a node does not exist.
+fn is_lost(node: &Node, registered: Option<&BTreeSet<String>>) -> bool {
+    registered.is_some_and(|registered| !registered.contains(node.name()))
 }
 
 /// Addresses of the nodes whose kubelets have the wanted minor version, or had it before the present wave (`watched`) restarted
@@ -85,8 +95,12 @@ pub(crate) fn nodes_with_wanted_minor(
     cluster.nodes.iter().map(|node| &node.address).filter(|address| has_wanted(address)).cloned().collect()
 }
 
-/// The reason for which a kubelet does not get another minor version now. `None`: its node is drained, or needs not be.
-pub(crate) fn obstacle(input: &KubernetesInput<'_>, address: &str) -> Option<KubernetesBlockedBy> {
+/// The reason for which a kubelet does not get another minor version now. `None`: its node is drained, or needs no drain.
+pub(crate) fn obstacle(input: &KubernetesInput<'_>, node: &Node) -> Option<KubernetesBlockedBy> {
+    if is_lost(node, input.status.registered.as_ref()) {
+        return None;
+    }
+    let address = node.address.as_str();
     let mut of_node = input.reboots.values().map(|item| &item.value).filter(|entry| entry.node == address);
     match input.minor_upgrade {
         MinorUpgrade::InPlace => None,

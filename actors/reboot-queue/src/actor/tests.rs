@@ -246,6 +246,19 @@ async fn a_reboot_waits_for_repairs_for_etcd_and_for_operations() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_control_plane_node_reboots_after_the_operations_that_its_drain_makes_due() {
+    let mut world = World::new(queued(&[(0, "a")]));
+    world.begin().await;
+    world.until_entry(0, |entry| entry.status == RebootStatus::Draining).await;
+    world.etcd(true, true);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.waits(), "operation-due");
+    assert!(world.host.ran().is_empty());
+    world.etcd(true, false);
+    world.until_gone(0).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn too_many_unreachable_nodes_hold_new_drains() {
     let mut world = World::new(queued(&[(0, "w")]));
     world.unreachable(&["x"]);

@@ -359,8 +359,13 @@ impl Machine {
     ) -> Result<(), ActionFailure> {
         self.refuse_foreign(spec.container)?;
         let name = spec.container.as_str();
-        if self.containers.get(name).is_some_and(|known| known.status.running) && !restart {
+        let runs = self.containers.get(name).is_some_and(|known| known.status.running);
+        if runs && !restart {
             return Ok(());
+        }
+        if restart && !runs && spec.container == ContainerName::from(Component::Kubelet) {
+            let why = "the kubelet does not run, so that it boots instead".to_owned();
+            return Err(ActionFailure { code: 1, why });
         }
         self.containers.remove(name);
         if full {

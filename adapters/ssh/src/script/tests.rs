@@ -131,6 +131,20 @@ fn a_stopped_container_is_removed_before_the_start() {
 }
 
 #[test]
+fn a_kubelet_that_does_not_run_does_not_restart() {
+    let kubelet = ContainerSpec { container: ContainerName::from(Component::Kubelet), ..spec() };
+    for running in [None, Some(false)] {
+        let docker = FakeDocker::new();
+        if let Some(running) = running {
+            docker.container("kubelet", running, OWN);
+        }
+        let outcome = docker.act(&NodeAction::RunContainer { spec: kubelet.clone(), restart: true }, SECONDS);
+        assert!(outcome.code == Some(1) && outcome.stderr.contains("does not run"), "{outcome:?}");
+        assert_eq!(docker.changes(), Vec::<Vec<String>>::new(), "{running:?}");
+    }
+}
+
+#[test]
 fn a_container_that_ignores_sigterm_is_killed_when_the_time_is_over() {
     let docker = FakeDocker::new();
     docker.container("etcd", true, OWN);

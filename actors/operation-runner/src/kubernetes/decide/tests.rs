@@ -226,6 +226,19 @@ fn kubelets_of_another_minor_version_wait_for_drained_nodes() {
 }
 
 #[test]
+fn a_kubelet_without_a_node_object_needs_no_drain() {
+    let mut fleet = Fleet::new(3, 1);
+    fleet.outdate_minor(&[C, D]);
+    fleet.status.registered.as_mut().unwrap().remove(D);
+    let held = "held kubelet-restart drained-first: 10.0.0.3";
+    assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.4", held]);
+    fleet.minor_upgrade = MinorUpgrade::OnReboot;
+    assert_eq!(fleet.rows()[0], "kubelet-restart: 10.0.0.4");
+    fleet.status.registered = None;
+    assert_eq!(fleet.rows(), ["held kubelet-restart next-boot: 10.0.0.3 10.0.0.4"], "no API server tells");
+}
+
+#[test]
 fn the_setting_decides_on_kubelets_of_another_minor_version() {
     let mut fleet = Fleet::new(3, 1);
     fleet.outdate_minor(&[B, D]);

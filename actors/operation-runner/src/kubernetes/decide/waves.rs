@@ -82,7 +82,7 @@ impl Pass<'_> {
         let mut waiting: Vec<(BlockedBy, Vec<String>)> = Vec::new();
         for (node, why) in nodes {
             let changes = self.changes_minor_version(node);
-            let obstacle = changes.then(|| minor_upgrade::obstacle(self.input, &node.address)).flatten();
+            let obstacle = changes.then(|| minor_upgrade::obstacle(self.input, node)).flatten();
             let Some(reason) = obstacle else {
                 ready.push((node, why));
                 continue;

@@ -61,6 +61,20 @@ async fn each_action_twice_has_the_effect_of_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kubelet_that_does_not_run_does_not_restart() {
+    let fleet = Fleet::new(1);
+    let address = fleet.all[0].as_str();
+    let run = |restart| {
+        let spec = ContainerSpec { container: Component::Kubelet.into(), ..rivers() };
+        NodeAction::RunContainer { spec, restart }
+    };
+    let refused = fleet.act(address, &run(true)).await.unwrap_err().to_string();
+    assert!(refused.contains("the kubelet does not run"), "{refused}");
+    fleet.act(address, &run(false)).await.unwrap();
+    fleet.act(address, &run(true)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_running_container_stays_unless_it_is_restarted() {
     let fleet = Fleet::new(1);
     let address = fleet.all[0].as_str();
