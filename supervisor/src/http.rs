@@ -231,6 +231,16 @@ impl madako_http::Service for HttpPages {
     fn nodes(&self) -> Result<String, &'static str> {
         render("/nodes", &*self.current_page()?.stories)
     }
+
+    fn reboots(&self) -> Result<String, &'static str> {
+        let epoch = self.view.reign.borrow().as_ref().map(|epoch| epoch.number);
+        let epoch = epoch.ok_or("this instance does not lead")?;
+        // A page of an earlier epoch is outdated.
+        match self.view.reboots.newest().filter(|page| page.epoch == epoch) {
+            Some(page) => render("/reboots", &*page),
+            None => Err("this leader has not decided on the reboot queue yet"),
+        }
+    }
 }
 
 impl HttpPages {

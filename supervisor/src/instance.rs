@@ -47,6 +47,7 @@ use madako_protocol::placement::objects::Objects;
 use madako_protocol::placement::providers::MetricsProviders;
 use madako_protocol::ports::{Clock, Registry};
 use madako_protocol::store::{CampaignOptions, Store};
+use madako_reboot_queue::page::RebootsPage;
 use madako_reboot_queue::{RebootArguments, RebootQueueActor};
 use madako_repair_queue::{RepairArguments, RepairQueueActor};
 use madako_sabakan_poller::{Poller, PollerArguments};
@@ -145,6 +146,8 @@ pub struct InstanceView {
     pub placement: watch::Receiver<Ownership>,
     pub closing: watch::Receiver<bool>,
     pub operations: Subscriber<Arc<OpsPage>>,
+    /// The page of the newest epoch in which this instance led.
+    pub reboots: Subscriber<Arc<RebootsPage>>,
 }
 
 /// A running instance. Dropping it without [`Instance::stop`] leaves its tree running.
@@ -172,6 +175,7 @@ impl Instance {
         let (closing, closes) = watch::channel(false);
         let (given_up, gave_up) = mpsc::channel(1);
         let (page, operations) = latest::channel();
+        let (reboots_page, reboots) = latest::channel();
         let wanted = Arc::new(WantedEpoch(wanted));
 
         let observed = |it: &&OperationsPorts| it.mode == OperationsMode::Observe;
@@ -212,6 +216,7 @@ impl Instance {
             placement: owner,
             closing: closes,
             operations,
+            reboots,
         };
         for http in http(&view) {
             root = root.with_child(http);
@@ -251,6 +256,7 @@ impl Instance {
             sink,
             owner: view.placement.clone(),
             page,
+            reboots_page,
         };
         let director = madako_protocol::feed::Task::start(director.run(gave_up));
         Ok(Self { tree, view, closing, director })
@@ -355,6 +361,7 @@ struct EpochActorsDirector {
     sink: crate::tree::EventSink,
     owner: watch::Receiver<Ownership>,
     page: Publisher<Arc<OpsPage>>,
+    reboots_page: Publisher<Arc<RebootsPage>>,
 }
 
 impl EpochActorsDirector {
@@ -499,6 +506,7 @@ impl EpochActorsDirector {
             operations: operations.map(|_| found.clone()).or_else(|| self.ports.findings.clone()),
             host: self.ports.host.clone(),
             kubernetes: self.ports.kubernetes.clone(),
+            page: self.reboots_page.clone(),
         };
         let backups =
             operations.and_then(|operations| operations.backups.clone()).map(|backups| BackupsArguments {

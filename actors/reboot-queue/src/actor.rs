@@ -28,7 +28,7 @@ use madako_protocol::feed::{Task, forward_values, send_later};
 use madako_protocol::first_seen::FirstSeenTimes;
 use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
-use madako_protocol::latest::Subscriber;
+use madako_protocol::latest::{Publisher, Subscriber};
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::operations::OperationsState;
 use madako_protocol::ports::Clock;
@@ -44,7 +44,8 @@ pub use self::telemetry::METRICS;
 use self::work::{BootChecks, Draining};
 use crate::explain::config;
 use crate::limits::JUST_AFTER;
-use crate::next_action::{Action, BlockedBy, NextAction};
+use crate::next_action::{Action, BlockedBy, Explained, NextAction};
+use crate::page::RebootsPage;
 use crate::pass::{Live, View, maximum_unreachable, next_actions, nodes};
 use crate::transition::{self, Transition};
 
@@ -67,6 +68,7 @@ pub struct RebootArguments {
     pub host: Option<Arc<dyn Host>>,
     /// `None`: Kubernetes is not configured.
     pub kubernetes: Option<Arc<dyn Kubernetes>>,
+    pub page: Publisher<Arc<RebootsPage>>,
 }
 
 pub struct RebootQueueActor;
@@ -223,6 +225,7 @@ impl RebootState {
         }
         let actions = self.next_actions(&state);
         self.report_obstacles(&actions);
+        self.publish_page(&actions);
         if !actions.iter().any(|next| self.perform_due_action(&state, next))
             && let Some(change) = transition::show_running(&state)
         {
@@ -449,6 +452,11 @@ impl RebootState {
                 }
             }
         }
+    }
+
+    fn publish_page(&self, actions: &[NextAction]) {
+        let entries = actions.iter().map(Explained::from).collect();
+        self.given.page.publish(Arc::new(RebootsPage { epoch: self.given.epoch, entries }));
     }
 
     /// Emits an event for each obstacle that appeared or disappeared, and shows their numbers.

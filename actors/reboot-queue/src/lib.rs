@@ -3,8 +3,8 @@
 //! [`pass`] computes the next action of every entry and its obstacle ([`next_action`]); [`transition`] computes the
 //! writes of an action; [`explain`] gives other processes the same from the store alone; [`forecast`] computes the
 //! reboots to come, and their blockers, before the first cordon. `actor` is the shell: it
-//! drains nodes, runs the boot checks and the reboot command, and sends decisions to the leader. The repair queue takes
-//! back the cordons of both queues.
+//! drains nodes, runs the boot checks and the reboot command, sends decisions to the leader, and publishes them
+//! ([`page`]). The repair queue takes back the cordons of both queues.
 //!
 //! # Guarantees
 //! - At most one control plane node is drained, reboots or is repaired (invariant I8, over both queues), and none does
@@ -28,6 +28,7 @@ pub mod explain;
 pub mod forecast;
 pub mod limits;
 pub mod next_action;
+pub mod page;
 pub mod pass;
 #[cfg(test)]
 mod properties;

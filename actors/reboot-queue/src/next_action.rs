@@ -4,7 +4,7 @@ use std::fmt;
 
 use madako_domain::record::format_time;
 use madako_json::named;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 use time::OffsetDateTime;
 
@@ -293,18 +293,18 @@ pub(crate) fn join_shortened<T: fmt::Display>(items: impl ExactSizeIterator<Item
 }
 
 /// The machine-readable form of a next action.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explained {
     pub index: i64,
     pub node: String,
     /// Name of the next action.
-    pub next: &'static str,
+    pub next: String,
     pub what: String,
     /// Time at which the obstacle ends, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub obstacle: Option<&'static str>,
+    pub obstacle: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// The obstacle is not part of every reboot's normal course.
@@ -316,10 +316,10 @@ impl From<&NextAction> for Explained {
         Self {
             index: next.index,
             node: next.node.clone(),
-            next: next.action.name(),
+            next: next.action.name().to_owned(),
             what: next.action.to_string(),
             at: next.blocked_by.as_ref().and_then(BlockedBy::until).map(format_time),
-            obstacle: next.blocked_by.as_ref().map(BlockedBy::name),
+            obstacle: next.blocked_by.as_ref().map(|blocked_by| blocked_by.name().to_owned()),
             why: next.blocked_by.as_ref().map(ToString::to_string),
             is_held: next.blocked_by.as_ref().is_some_and(|blocked_by| !blocked_by.is_ordinary()),
         }

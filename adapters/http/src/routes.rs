@@ -48,6 +48,12 @@ pub trait Service: Send + Sync + 'static {
     /// # Errors
     /// As with [`Self::operations`].
     fn nodes(&self) -> Result<String, &'static str>;
+
+    /// The next action for each entry of the reboot queue, and its obstacle, as JSON.
+    ///
+    /// # Errors
+    /// This instance does not lead, or has not decided on the queue yet.
+    fn reboots(&self) -> Result<String, &'static str>;
 }
 
 #[derive(Serialize)]
@@ -103,6 +109,7 @@ fn open_pages() -> Router<Pages> {
         .route("/metrics", get(metrics))
         .route("/ops", get(serve_operations))
         .route("/nodes", get(serve_nodes))
+        .route("/reboots", get(serve_reboots))
 }
 
 async fn serve_overview() -> Response {
@@ -114,6 +121,7 @@ async fn serve_overview() -> Response {
         "<li><a href=\"/metrics\">/metrics</a>: metrics for Prometheus</li>\n",
         "<li><a href=\"/ops\">/ops</a>: operations on nodes, on the leader</li>\n",
         "<li><a href=\"/nodes\">/nodes</a>: the state of each node, on the leader</li>\n",
+        "<li><a href=\"/reboots\">/reboots</a>: the entries of the reboot queue, on the leader</li>\n",
         "</ul></body></html>\n",
     ))
     .into_response()
@@ -154,6 +162,10 @@ async fn serve_operations(State(pages): State<Pages>) -> Response {
 
 async fn serve_nodes(State(pages): State<Pages>) -> Response {
     page_response(pages.service.nodes())
+}
+
+async fn serve_reboots(State(pages): State<Pages>) -> Response {
+    page_response(pages.service.reboots())
 }
 
 fn page_response(page: Result<String, &'static str>) -> Response {

@@ -56,6 +56,10 @@ impl Service for Fake {
     fn nodes(&self) -> Result<String, &'static str> {
         self.operations().map(|_| "{}".to_owned())
     }
+
+    fn reboots(&self) -> Result<String, &'static str> {
+        Ok(r#"{"epoch":7,"entries":[]}"#.to_owned())
+    }
 }
 
 /// Unix time in seconds.
@@ -161,6 +165,8 @@ async fn operations_are_shown_where_they_run() {
     let shown = world.ask("GET /ops").await;
     assert_eq!(shown, (200, "application/json".to_owned(), r#"{"phase":"completed"}"#.to_owned()));
     assert_eq!(world.ask("GET /nodes").await, (200, "application/json".to_owned(), "{}".to_owned()));
+    let reboots = r#"{"epoch":7,"entries":[]}"#.to_owned();
+    assert_eq!(world.ask("GET /reboots").await, (200, "application/json".to_owned(), reboots));
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,7 +254,7 @@ async fn an_error_repeats_the_request_id_unless_it_is_odd() {
 async fn the_root_page_links_the_other_pages() {
     let (status, kind, body) = world(&Arc::default()).ask("GET /").await;
     assert_eq!((status, kind.as_str()), (200, "text/html; charset=utf-8"));
-    for page in ["/health", "/version", "/metrics"] {
+    for page in ["/health", "/version", "/metrics", "/ops", "/nodes", "/reboots"] {
         assert!(body.contains(&format!("href=\"{page}\"")), "{body}");
     }
 }

@@ -270,6 +270,28 @@ async fn too_many_unreachable_nodes_hold_new_drains() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_page_has_the_obstacles_that_only_the_leader_knows() {
+    let mut world = World::new(queued(&[(0, "w")]));
+    world.kubernetes.pods(&[("w", pod("web", "ReplicaSet"))]);
+    world.kubernetes.stick(&["web"]);
+    world.unreachable(&["x"]);
+    world.begin().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let held = world.published(0).unwrap();
+    assert_eq!((held.next.as_str(), held.obstacle.as_deref()), ("drain", Some("too-many-unreachable")));
+    assert!(held.is_held && held.why.as_ref().unwrap().ends_with(" is 0: x"), "{held:?}");
+    world.unreachable(&[]);
+    world.until_entry(0, |entry| entry.status == RebootStatus::Draining).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let draining = world.published(0).unwrap();
+    assert_eq!((draining.next.as_str(), draining.obstacle.as_deref()), ("reboot", Some("draining")));
+    assert!(!draining.is_held && draining.why.as_ref().unwrap().contains("apps/web"), "{draining:?}");
+    world.kubernetes.stick(&[]);
+    world.until_gone(0).await;
+    assert_eq!(world.published(0), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nodes_that_become_unreachable_during_the_dry_runs_prevent_the_cordon() {
     let mut world = World::new(queued(&[(0, "w")]));
     world.kubernetes.pods(&[("w", pod("web", "ReplicaSet"))]);

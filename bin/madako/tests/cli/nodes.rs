@@ -240,5 +240,13 @@ async fn madako_node_show_reports_a_node_that_does_not_answer() {
     let second = Serve::start(&config, "10s", "500ms").await;
     let (status, _) = crate::service::stage::page(second.address(), "/nodes").await.unwrap();
     assert_eq!(status, 404);
+    let (status, why) = crate::service::stage::page(second.address(), "/reboots").await.unwrap();
+    assert!(status == 404 && why.contains("this instance does not lead"), "{status} {why}");
+    let queue = eventually("the leader has decided on the reboot queue", async || {
+        let (status, page) = crate::service::stage::page(service.address(), "/reboots").await.ok()?;
+        (status == 200).then_some(page)
+    })
+    .await;
+    assert!(queue.contains(r#""entries":[]"#), "{queue}");
     drop(service);
 }

@@ -224,7 +224,7 @@ async fn a_leader_without_operations_is_named_as_such() {
         (&["ops"], "with status 503: this instance does not lead\u{fffd}[31m"),
         (&["ops"], "16777216"),
         // The server has ended.
-        (&["ops"], "cannot read the page of operations from the leader"),
+        (&["ops"], "cannot read a page of the leader"),
     ] {
         let message = etcd.run(args).await.refused(1);
         assert!(message.contains(expected), "{expected} is not in {message}");

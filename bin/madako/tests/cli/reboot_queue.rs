@@ -9,6 +9,7 @@ use madako_supervisor::clock::SystemClock;
 use serde_json::json;
 use time::format_description::well_known::Rfc3339;
 
+use crate::krakectl::{Server, json_said};
 use crate::program::{Answer, CLUSTER, Etcd, madako};
 
 /// ckecli's output for two entries, of which it had cancelled the first.
@@ -112,6 +113,37 @@ async fn explanation_of_a_back_off_has_the_reason_of_the_aborted_drain() {
     assert_eq!(answer.json()[0]["why"], why);
 }
 
+#[tokio::test]
+async fn explanation_has_the_obstacle_that_the_leader_found() {
+    let Some(etcd) = with_cluster().await else { return };
+    add(&etcd, "10.0.0.2 10.0.0.1").await.calm();
+    let why = "etcd is not in good health: a member is out of sync";
+    let known = json!({
+        "index": 0, "node": "10.0.0.2", "next": "drain", "what": "the node is drained",
+        "obstacle": "etcd-not-good", "why": why, "is_held": true, "later": 1,
+    });
+    let due = json!({
+        "index": 0, "node": "10.0.0.2", "next": "drain", "what": "the node is drained", "is_held": false,
+    });
+    let server = Server::answering([
+        json_said(200, &json!({"epoch": 7, "entries": [known]})),
+        json_said(200, &json!({"epoch": 7, "entries": [due]})),
+        json_said(404, &json!({"error": "this instance does not lead"})),
+    ])
+    .await;
+    etcd.put("madako/leader-url", format!("http://127.0.0.1:{}", server.port)).await;
+    let explain = async || etcd.run(&["reboot-queue", "explain", "10.0.0.2", "-o", "json"]).await;
+    let held = explain().await;
+    assert_eq!((held.code, held.err.as_str()), (1, ""), "{held:?}");
+    assert_eq!(held.json()[0]["obstacle"], "etcd-not-good");
+    assert_eq!(held.json()[0]["why"], why);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&explain().await.calm()).unwrap(), json!([due]));
+    let alone = explain().await;
+    assert!(alone.err.contains("/reboots: this instance does not lead"), "{alone:?}");
+    assert_eq!(alone.json()[0]["obstacle"], "no-command", "the cluster configuration has no reboot command");
+    assert_eq!(server.lines(), ["GET /reboots"; 3]);
+}
+
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 
 #[tokio::test]
@@ -141,11 +173,14 @@ async fn explanation_names_next_actions_and_release_the_overdue_workers() {
             [json!(0), json!("boot-overdue"), json!(true)],
         ]
     );
-    let ordinary = etcd.run(&["reboot-queue", "explain", "10.0.0.3"]).await.calm();
+    let ordinary = etcd.run(&["reboot-queue", "explain", "10.0.0.3"]).await;
     assert!(
-        ordinary.contains("2      10.0.0.3  the entry is removed when the node has booted"),
-        "{ordinary}"
+        ordinary.out.contains("2      10.0.0.3  the entry is removed when the node has booted"),
+        "{ordinary:?}"
     );
+    assert_eq!(ordinary.code, 0, "{ordinary:?}");
+    let note = "are not known: no leader has stored its address (madako/leader-url)";
+    assert!(ordinary.err.contains(note), "{ordinary:?}");
 
     let patient = std::fs::read_to_string(etcd.config()).unwrap() + "reboot: {boot_timeout: 24h}\n";
     let patient = etcd.file("patient.yml", patient);

@@ -25,6 +25,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
+use crate::next_action::Explained;
 use crate::testing::{NOW, Store};
 use crate::{RebootArguments, RebootQueueActor};
 
@@ -391,6 +392,7 @@ impl World {
             operations: Some(operations),
             host: Some(Arc::clone(&host) as Arc<dyn Host>),
             kubernetes: Some(Arc::clone(&kubernetes) as Arc<dyn Kubernetes>),
+            page: latest::channel().0,
         };
         let refresh = OperationsState {
             is_due: false,
@@ -526,6 +528,13 @@ impl World {
     /// Invariants that changes would have broken.
     pub(super) fn broken(&self) -> Vec<String> {
         self.leader_state.lock().unwrap().broken.clone()
+    }
+
+    /// The entry on the page `/reboots`.
+    pub(super) fn published(&self, index: i64) -> Option<Explained> {
+        let page = self.arguments.page.newest()?;
+        assert_eq!(page.epoch, EPOCH);
+        page.entries.iter().find(|entry| entry.index == index).cloned()
     }
 
     /// Name of the obstacle that was reported last.

@@ -33,6 +33,10 @@ impl crate::Service for Pages {
     fn nodes(&self) -> Result<String, &'static str> {
         Err("none")
     }
+
+    fn reboots(&self) -> Result<String, &'static str> {
+        Err("none")
+    }
 }
 
 struct Server {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::keys;
-use madako_domain::record::Record;
 use madako_domain::rollout::Rollout;
 use madako_domain::state::ClusterState;
 use madako_operation_runner::kubernetes::objects::shown::{ObjectState, ShownObject, objects};
@@ -16,7 +15,7 @@ use madako_operation_runner::kubernetes::shown::certificates::{
 use madako_operation_runner::kubernetes::shown::{ShownComponent, State, components};
 use madako_operation_runner::operation::OperationName;
 use madako_protocol::ports::Clock as _;
-use madako_reboot_queue::explain as reboots;
+use madako_reboot_queue::next_action::Explained;
 use madako_repair_queue::explain as repairs;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
@@ -28,7 +27,7 @@ use crate::cli::Global;
 use crate::commands::machine::list::address_order;
 use crate::commands::ops::collected::GatheredStates;
 use crate::commands::ops::{ShownHeld, collected, join_addresses, running};
-use crate::commands::reboot_queue::explain::read_aborts;
+use crate::commands::reboot_queue::explain::{QueueExplanation, explain_queue};
 use crate::commands::resource;
 use crate::commands::resource::status::{describe_leader_error, tone_of_state};
 use crate::failure::Failure;
@@ -51,14 +50,15 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 /// the components, the list has the certificates that are due (they end soon) or unreadable, with the path of the file,
 /// the objects of Kubernetes that are not as wanted (due, held or unknown), the nodes that the leader leaves out for a while
 /// after a failed command, and the entries of the reboot queue and the repair queue whose next step is held, with the
-/// obstacle.
+/// obstacle. The obstacles of reboots are those that the leader knows; if the leader does not answer, the store alone
+/// decides, as it always does for repairs.
 ///
 /// The JSON has these fields: components ([{node, component, state, image, why}]); certificates (all of them: [{node, file, state,
 /// not_after, why}]); objects (all of them: [{key, state, why}], or null: no API server is healthy); back_offs (the remaining
 /// time and the last error, by node or operation); entries ([{queue, index, node, next, obstacle, why}]); minor_upgrades (the
 /// number of kubelets that wait, by reason); rollout (the value of madako/kubernetes/rollout, or null);
-/// encryption_rotation ({stage, key, started, held}, or null); leader_error (the reason for which the operations of the leader
-/// are not known, or null).
+/// encryption_rotation ({stage, key, started, held}, or null); leader_error (the reason for which the operations of the leader,
+/// or its decisions on reboots, are not known, or null).
 ///
 /// Exit codes: 0: all components, certificates and objects are good, and nothing is held; 1: some are not, a roll or a rotation is
 /// under way, paused or halted, or the state could not be read; 2: bad input.
@@ -93,7 +93,7 @@ struct KubernetesStatusReport {
     rollout: Option<Arc<Rollout>>,
     /// The rotation of the encryption key; `None`: there is none.
     encryption_rotation: Option<ShownRotation>,
-    /// The reason for which the held operations of the leader are not known.
+    /// The reason for which the held operations of the leader, or its decisions on reboots, are not known.
     leader_error: Option<String>,
 }
 
@@ -107,7 +107,7 @@ struct ShownEntry {
     /// The next step, in words.
     next: String,
     /// Name of the obstacle.
-    obstacle: &'static str,
+    obstacle: String,
     why: String,
 }
 
@@ -160,7 +160,15 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
     let mut objects = objects(&input, options);
     let mut minor_upgrades = BTreeMap::new();
     let mut back_offs = BTreeMap::new();
-    let leader_error = match running::fetch_operations(&access::open_store(global)?).await {
+    let config = Config::load(global.config.as_deref())?;
+    let store = access::open_configured_store(&config)?;
+    let (records, now) = (access::read_records(&snapshot), SystemClock.now());
+    let (operations, reboots) = tokio::join!(
+        running::fetch_operations(&store),
+        explain_queue(&state, &records, &config, &store, now)
+    );
+    let QueueExplanation { entries: reboots, leader_error: reboots_error } = reboots;
+    let leader_error = match operations {
         Ok(page) => {
             back_offs = page.back_offs().map(|(subject, why)| (subject.to_owned(), why)).collect();
             let held = page.held;
@@ -177,31 +185,27 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
         }
         Err(failure) => failure.message(),
     };
-    let config = Config::load(global.config.as_deref())?;
     Ok(KubernetesStatusReport {
         components,
         certificates,
         objects,
         back_offs,
-        entries: queue_entries(&state, &access::read_records(&snapshot), &config, SystemClock.now()),
+        entries: queue_entries(&state, reboots, config.reaches_kubernetes(), now),
         minor_upgrades,
         rollout,
         encryption_rotation,
-        leader_error,
+        leader_error: leader_error.or(reboots_error),
     })
 }
 
 /// The entries of both queues whose next step is held, as the explanations of the queues show them.
 fn queue_entries(
     state: &ClusterState,
-    records: &[Record],
-    config: &Config,
+    reboots: Vec<Explained>,
+    kubernetes: bool,
     now: OffsetDateTime,
 ) -> Vec<ShownEntry> {
-    let kubernetes = config.reaches_kubernetes();
-    let aborts = read_aborts(records);
-    let context = reboots::ExplainContext { settings: config.reboots, kubernetes, aborts };
-    let rebooted = reboots::explain(state, &context, now).into_iter().filter(|entry| entry.is_held);
+    let rebooted = reboots.into_iter().filter(|entry| entry.is_held);
     let rebooted = rebooted.map(|entry| ShownEntry {
         queue: "reboot-queue",
         index: entry.index,
@@ -218,7 +222,7 @@ fn queue_entries(
         index: entry.index,
         node: entry.address,
         next: entry.what,
-        obstacle: entry.obstacle.unwrap_or_default(),
+        obstacle: entry.obstacle.unwrap_or_default().to_owned(),
         why: entry.why.unwrap_or_default(),
     });
     rebooted.chain(repaired).collect()
@@ -316,7 +320,7 @@ impl AsList for KubernetesStatusReport {
         }
         for ShownEntry { queue, index, node, next, obstacle, why } in &self.entries {
             let node = Cell::new(node).with_order(address_order(Some(node)));
-            let state = Cell::new(*obstacle).with_tone(Tone::Notice);
+            let state = Cell::new(obstacle).with_tone(Tone::Notice);
             let why = format!("next, {next}; but {why}");
             list.add(vec![node, format!("{queue} {index}").into(), state, why.into(), "".into()]);
         }
@@ -447,7 +451,7 @@ mod tests {
                 index: 3,
                 node: "10.0.0.4".to_owned(),
                 next: "drain the node".to_owned(),
-                obstacle: "back-off",
+                obstacle: "back-off".to_owned(),
                 why: "it waits".to_owned(),
             }],
             minor_upgrades,
@@ -480,6 +484,31 @@ mod tests {
         let waiting = "Kubelets of another minor version: 1 get it when their nodes boot; 2 wait for the drain of their nodes.";
         assert!(shown.summary().contains(waiting), "{}", shown.summary());
         assert!(shown.summary().ends_with("of the leader are not known: silence\n"));
+    }
+
+    #[test]
+    fn held_reboots_are_entries_with_their_obstacle() {
+        let reboot = |index, is_held| Explained {
+            index,
+            node: "10.0.0.4".to_owned(),
+            next: "drain".to_owned(),
+            what: "the node is drained".to_owned(),
+            at: None,
+            obstacle: Some("etcd-not-good".to_owned()),
+            why: Some("it waits".to_owned()),
+            is_held,
+        };
+        let reboots = vec![reboot(3, true), reboot(4, false)];
+        let shown = queue_entries(&ClusterState::default(), reboots, true, OffsetDateTime::UNIX_EPOCH);
+        let held = ShownEntry {
+            queue: "reboot-queue",
+            index: 3,
+            node: "10.0.0.4".to_owned(),
+            next: "the node is drained".to_owned(),
+            obstacle: "etcd-not-good".to_owned(),
+            why: "it waits".to_owned(),
+        };
+        assert_eq!(shown, [held]);
     }
 
     #[test]

@@ -169,9 +169,7 @@ fn page_failure(url: &str, answer: &HttpResponse) -> Failure {
 
 async fn fetch(url: &str) -> Result<Bytes, Failure> {
     let answer = get_page(url, OPS_DEADLINE).await.map_err(|failure| match failure {
-        Failure::Failed(error) => {
-            Failure::Failed(error.context("cannot read the page of operations from the leader"))
-        }
+        Failure::Failed(error) => Failure::Failed(error.context("cannot read a page of the leader")),
         other => other,
     })?;
     match answer.status {
@@ -180,7 +178,7 @@ async fn fetch(url: &str) -> Result<Bytes, Failure> {
             let problem: Problem =
                 serde_json::from_slice(&answer.body).map_err(|error| unreadable_page(url, &error))?;
             let why = escape_unprintable(&problem.error);
-            Err(Failure::failed(format_args!("the leader shows no operations on nodes at {url}: {why}")))
+            Err(Failure::failed(format_args!("the leader does not show {url}: {why}")))
         }
         _ => Err(page_failure(url, &answer)),
     }
