@@ -124,6 +124,8 @@ fn running_fleet(
     };
     let members = (1..).zip(cluster.control_plane()).map(member).collect();
     answers.registered = Some(cluster.nodes.iter().map(|node| node.name().to_owned()).collect());
+    answers.server_versions =
+        cluster.control_plane().map(|node| (node.address.clone(), "1.34".to_owned())).collect();
     answers.objects = Some(missing_objects(cluster));
     FleetStatus {
         config_version: ConfigVersion::Two,
@@ -146,6 +148,7 @@ fn missing_objects(cluster: &Cluster) -> ObjectAnswers {
         taints: Vec::new(),
         is_ready: true,
         reported_at: None,
+        kubelet_version: None,
         is_deleted: false,
     };
     let resources = static_resources(&DnsImages::default_images()).into_iter();
@@ -154,7 +157,6 @@ fn missing_objects(cluster: &Cluster) -> ObjectAnswers {
         (object.key, if is_made { FoundObject::Exists(json!({})) } else { FoundObject::Missing })
     };
     ObjectAnswers {
-        versions: cluster.control_plane().map(|node| (node.address.clone(), "1.34".to_owned())).collect(),
         nodes: Some(cluster.nodes.iter().map(node).collect()),
         resources: resources.map(|resource| (resource.key, FoundObject::Missing)).collect(),
         certificates: BTreeMap::new(),

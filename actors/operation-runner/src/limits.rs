@@ -31,6 +31,9 @@ pub(crate) const LEAST_REST_READS: usize = 6;
 pub(crate) const REST_PASSES: usize = 10;
 /// Time for the reads of all objects: the answers of a slow API server to a thousand resources still fit.
 pub(crate) const OBJECTS_DEADLINE: Duration = Duration::from_secs(60);
+/// Time for the versions of all API servers. A server answers within milliseconds, the port gives up one that does not answer
+/// after 5 s, and a certificate for the first request may be issued before.
+pub(crate) const SERVER_VERSIONS_DEADLINE: Duration = Duration::from_secs(10);
 /// Least pause before the next look at objects that wait. A controller manager begins its work some seconds after its
 /// start, and each look asks all nodes.
 pub(crate) const LEAST_OBJECTS_PAUSE: Duration = Duration::from_secs(10);
@@ -124,6 +127,10 @@ const _: () = assert!(
         && ACTOR_DEADLINE.as_millis() < COLLECT_DEADLINE.as_millis()
 );
 const _: () = assert!(LEAST_OBJECTS_PAUSE.as_secs() < OBJECTS_DEADLINE.as_secs());
+const _: () = assert!(
+    SERVER_VERSIONS_DEADLINE.as_secs() < COLLECT_DEADLINE.as_secs(),
+    "an API server that does not answer costs a pass less than a node does"
+);
 const _: () = assert!(
     LEAST_WAVE_PAUSE.as_secs() < WAVE_GOOD.as_secs() && WAVE_GOOD.as_secs() < WAVE_DEADLINE.as_secs(),
     "a wave is looked at several times before it is good, and is good before it fails"

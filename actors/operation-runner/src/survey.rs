@@ -25,7 +25,7 @@ use crate::difference::DueFiles;
 use crate::images::with_images;
 use crate::input::{KubernetesMode, Settings};
 use crate::kubernetes::objects::apply::ReadResources;
-use crate::kubernetes::versions::{distinct_images, present_images};
+use crate::kubernetes::versions::{UnseenComponents, distinct_images, present_images};
 
 pub struct SurveyAccess {
     pub driver: Arc<dyn NodeDriver>,
@@ -90,7 +90,8 @@ pub async fn survey_fleet(
 }
 
 /// The versions of Kubernetes' images, and the errors of images that components have. The wanted image is asked for only on
-/// nodes that have it already. Fleets with one image need no version.
+/// nodes that have it already. Fleets with one image need no version, unless one of a component on a node without a known state
+/// is known.
 async fn kubernetes_versions(
     access: &SurveyAccess,
     cluster: &Cluster,
@@ -100,7 +101,8 @@ async fn kubernetes_versions(
     let (mut versions, mut errors) = (BTreeMap::new(), Vec::new());
     let present = present_images(cluster, &status.nodes);
     let images = distinct_images(&present);
-    if images.keys().all(|image| *image == wanted) {
+    let unseen = UnseenComponents::new(cluster, &status.nodes, status.kubernetes.as_ref());
+    if unseen.has_no_version() && images.keys().all(|image| *image == wanted) {
         return (versions, errors);
     }
     let read = |image: &str, output: String| {

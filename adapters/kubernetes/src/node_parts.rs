@@ -9,6 +9,7 @@ use k8s_openapi::{ListableResource, Resource};
 use madako_domain::cluster::Taint;
 use madako_domain::kubernetes::KubeNode;
 use madako_domain::objects::NodeObject;
+use madako_domain::skew::KubernetesVersion;
 use serde::Deserialize;
 
 use crate::convert;
@@ -42,6 +43,13 @@ struct Spec {
 struct Status {
     conditions: Option<Vec<Condition>>,
     volumes_in_use: Option<Vec<String>>,
+    node_info: Option<NodeInfo>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeInfo {
+    kubelet_version: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -81,6 +89,12 @@ impl NodeParts {
         }
     }
 
+    /// The version of a kubelet that reports.
+    fn kubelet_version(&self) -> Option<KubernetesVersion> {
+        self.ready()?;
+        self.status.as_ref()?.node_info.as_ref()?.kubelet_version.as_ref()?.parse().ok()
+    }
+
     fn taints(&self) -> Vec<Taint> {
         let taints = self.spec.as_ref().and_then(|spec| spec.taints.as_deref());
         taints.unwrap_or_default().iter().map(convert_taint).collect()
@@ -113,6 +127,7 @@ impl NodeParts {
             taints: self.taints(),
             is_ready: self.ready() == Some(true),
             reported_at: reported_at.and_then(|at| convert::to_time(at).ok()),
+            kubelet_version: self.kubelet_version(),
             is_deleted: metadata.deletion_timestamp.is_some(),
         })
     }
@@ -150,5 +165,29 @@ mod tests {
         assert_eq!(node(json!([of("Ready", "Unknown")])), (false, reported));
         assert_eq!(node(json!([of("DiskPressure", "False")])), (false, None), "another condition");
         assert_eq!(node(json!([{"type": "Ready", "status": "True"}])), (true, None));
+    }
+
+    #[test]
+    fn a_node_has_the_version_of_its_kubelet_while_that_reports() {
+        let version = |ready: &str, info: serde_json::Value| {
+            let conditions = json!([{"type": "Ready", "status": ready}]);
+            let parts = json!({
+                "metadata": {"name": "a", "resourceVersion": "1"},
+                "status": {"conditions": conditions, "nodeInfo": info},
+            });
+            let node = serde_json::from_value::<NodeParts>(parts).unwrap().to_object().unwrap();
+            node.kubelet_version.map(|version| version.to_string())
+        };
+        let info = json!({"kubeletVersion": "v1.34.4", "osImage": "x"});
+        assert_eq!(version("True", info.clone()).as_deref(), Some("1.34.4"));
+        assert_eq!(
+            version("False", info.clone()).as_deref(),
+            Some("1.34.4"),
+            "it reports that it is not ready"
+        );
+        assert_eq!(version("Unknown", info), None, "it does not report");
+        assert_eq!(version("True", json!({"kubeletVersion": "dev"})), None);
+        assert_eq!(version("True", json!({})), None);
+        assert_eq!(version("True", json!(null)), None);
     }
 }

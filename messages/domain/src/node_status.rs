@@ -58,6 +58,9 @@ pub struct KubernetesAnswers {
     /// The holders of the leases of controller managers and schedulers, as far as an API server reported them: the host name
     /// of a machine, and a random part after the last `_`.
     pub leaders: BTreeMap<Component, String>,
+    /// Versions of API servers (major and minor), by address: of those of control plane nodes and of those that run on other
+    /// nodes, as far as they answered. One on a node without a known state is among them while it serves.
+    pub server_versions: BTreeMap<String, String>,
     /// The objects; `None` if no API server is healthy.
     pub objects: Option<ObjectAnswers>,
     /// Containers of pods that restarted with the kubelet of a node, as NAMESPACE/POD/CONTAINER, or the reason why they are not

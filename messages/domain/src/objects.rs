@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 use crate::certificate::Validity;
 use crate::cluster::Taint;
 use crate::resource::{InvalidResource, ResourceKey};
+use crate::skew::KubernetesVersion;
 
 /// An object among all objects of an API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,6 +128,8 @@ pub struct NodeObject {
     pub is_ready: bool,
     /// Time of the kubelet's last report on this condition, by the clock of the node, in whole seconds; `None` if unknown.
     pub reported_at: Option<OffsetDateTime>,
+    /// Version of the kubelet; `None`: it does not report any more, so that the condition is unknown, or its text is no version.
+    pub kubelet_version: Option<KubernetesVersion>,
     /// The deletion of the object has begun.
     pub is_deleted: bool,
 }
@@ -174,8 +177,6 @@ impl NodeChange {
 /// Answers about objects at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectAnswers {
-    /// Versions of the healthy API servers (major and minor), by address, as far as they reported them.
-    pub versions: BTreeMap<String, String>,
     /// The Node objects; `None` if no API server reported them.
     pub nodes: Option<Vec<NodeObject>>,
     /// Annotations of the static and user-defined resources.

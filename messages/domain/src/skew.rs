@@ -98,7 +98,8 @@ impl Serialize for KubernetesVersion {
 }
 
 /// The known versions of components, by address. A stopped API server has the version of its container: the store has
-/// what it wrote. Other components have one only while they run.
+/// what it wrote. Other components have one only while they run. On a node without a known state, an API server has the minor
+/// version with which it answers, and a kubelet the version that its Node object has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Versions(pub BTreeMap<Component, BTreeMap<String, KubernetesVersion>>);
 
@@ -106,6 +107,13 @@ impl Versions {
     /// Adds the version of a component.
     pub fn insert(&mut self, component: Component, address: &str, version: KubernetesVersion) {
         self.0.entry(component).or_default().insert(address.to_owned(), version);
+    }
+
+    /// Adds other versions. They replace those of the same components and nodes.
+    pub fn merge(&mut self, others: Self) {
+        for (component, nodes) in others.0 {
+            self.0.entry(component).or_default().extend(nodes);
+        }
     }
 
     /// The version of a component on a node.

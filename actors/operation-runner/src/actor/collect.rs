@@ -32,7 +32,7 @@ use crate::kubernetes::objects::static_resources::{DnsImages, static_resources};
 use crate::kubernetes::objects::webhooks::{needed_certificate, present_certificate};
 use crate::limits::{
     ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD, GATE_CHECKS, GATE_PAUSE, MOST_CHECKS,
-    MOST_READS, OBJECTS_DEADLINE,
+    MOST_READS, OBJECTS_DEADLINE, SERVER_VERSIONS_DEADLINE,
 };
 
 /// The answer of a node, with its address.
@@ -41,6 +41,8 @@ type Read = (String, Result<NodeStatus, String>);
 pub(crate) struct FleetQuestion {
     addresses: Vec<String>,
     control_plane: Vec<String>,
+    /// Addresses of all control plane nodes, whose API servers may serve.
+    servers: BTreeSet<String>,
     volume: String,
     /// The records show a bootstrap of etcd, or data of etcd were seen before.
     bootstrapped: bool,
@@ -104,6 +106,7 @@ impl FleetQuestion {
         Self {
             addresses: cluster.nodes.iter().map(|node| node.address.clone()).collect(),
             control_plane: nodes_to_ask(cluster, state),
+            servers: cluster.control_plane().map(|node| node.address.clone()).collect(),
             volume: options.etcd_volume.clone(),
             bootstrapped: state.repair.records.bootstrap().is_some() || state.restored.is_some(),
             may_have_data: state.config_version == Some(ConfigVersion::Two)
@@ -186,8 +189,24 @@ impl FleetQuestion {
         Collected { nodes, errors, asked_etcd, etcd, authorities, kubernetes }
     }
 
-    /// Asks all components that run, then an API server that is healthy.
+    /// Asks all components that run, then an API server that is healthy. Meanwhile it asks API servers for their versions: also
+    /// those on nodes without a known state, which may serve.
     async fn ask_components(
+        &self,
+        ports: &RunnerPorts,
+        nodes: &BTreeMap<String, NodeStatus>,
+    ) -> KubernetesAnswers {
+        let running = nodes.iter().filter(|(_, node)| node.reachable && node.runs(Component::ApiServer));
+        let others = running.map(|(address, _)| address);
+        let servers: BTreeSet<String> = self.servers.iter().chain(others).cloned().collect();
+        let (answers, server_versions) = tokio::join!(
+            self.ask_running_components(ports, nodes),
+            read_server_versions(&ports.components, &servers),
+        );
+        KubernetesAnswers { server_versions, ..answers }
+    }
+
+    async fn ask_running_components(
         &self,
         ports: &RunnerPorts,
         nodes: &BTreeMap<String, NodeStatus>,
@@ -295,8 +314,31 @@ where
     Ok(())
 }
 
+/// The versions (major and minor) of the API servers at these addresses. A server that does not answer has none.
+pub(super) async fn read_server_versions(
+    components: &Arc<dyn Components>,
+    servers: &BTreeSet<String>,
+) -> BTreeMap<String, String> {
+    let mut running: JoinSet<(String, Option<String>)> = JoinSet::new();
+    for address in servers.iter().cloned() {
+        let components = Arc::clone(components);
+        running.spawn(async move {
+            let version = components.read_server_version(&address).await.ok();
+            (address, version)
+        });
+    }
+    let mut versions = BTreeMap::new();
+    let end = Instant::now() + SERVER_VERSIONS_DEADLINE;
+    while let Ok(Some(joined)) = timeout_at(end, running.join_next()).await {
+        // A read that ended early leaves its server without a version.
+        if let Ok((address, Some(version))) = joined {
+            versions.insert(address, version);
+        }
+    }
+    versions
+}
+
 enum ObjectAnswer {
-    Version(String, Option<String>),
     Nodes(Option<Vec<NodeObject>>),
     Resource(ResourceKey, FoundObject<Annotations>),
     Certified(ResourceKey, FoundObject<Annotations>, Option<Validity>),
@@ -313,13 +355,6 @@ async fn ask_objects(
     let (places, servers) = (Arc::new(Semaphore::new(MOST_READS)), Arc::new(servers.to_vec()));
     let mut running: JoinSet<ObjectAnswer> = JoinSet::new();
     let shared = || (Arc::clone(components), Arc::clone(&servers), Arc::clone(&places));
-    for address in servers.iter().cloned() {
-        let (components, ..) = shared();
-        running.spawn(async move {
-            let version = components.read_server_version(&address).await.ok();
-            ObjectAnswer::Version(address, version)
-        });
-    }
     let (for_nodes, of_nodes, _) = shared();
     running.spawn(async move { ObjectAnswer::Nodes(for_nodes.read_node_objects(&of_nodes).await.ok()) });
     for object in wanted.resources.iter().cloned() {
@@ -355,9 +390,6 @@ async fn ask_objects(
     while let Ok(Some(joined)) = timeout_at(end, running.join_next()).await {
         // A read that ended early leaves its object without an answer.
         match joined {
-            Ok(ObjectAnswer::Version(address, Some(version))) => {
-                answers.versions.insert(address, version);
-            }
             Ok(ObjectAnswer::Nodes(nodes)) => answers.nodes = nodes,
             Ok(ObjectAnswer::Resource(key, found)) => drop(answers.resources.insert(key, found)),
             Ok(ObjectAnswer::Certified(key, found, validity)) => {
@@ -365,7 +397,7 @@ async fn ask_objects(
                 answers.resources.insert(key, found);
             }
             Ok(ObjectAnswer::Content(key, found)) => drop(answers.contents.insert(key, found)),
-            Ok(ObjectAnswer::Version(_, None)) | Err(_) => {}
+            Err(_) => {}
         }
     }
     answers
@@ -494,6 +526,7 @@ mod tests {
         FleetQuestion {
             addresses,
             control_plane,
+            servers: BTreeSet::new(),
             volume: "v".to_owned(),
             bootstrapped,
             may_have_data,

@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 use crate::command::{Command, RunMode, Volume};
 use crate::input::Images;
 use crate::kubernetes::options::KubernetesOptions;
-use crate::kubernetes::versions::PresentImages;
+use crate::kubernetes::versions::{PresentImages, UnseenComponents};
 use crate::limits::{MAX_ERROR, PROMOTE_TRIES, WAIT_PAUSE, WAIT_TRIES};
 use crate::operation::{Operation, OperationName};
 use crate::wanted::{self, InitialCluster, peer_url};
@@ -65,6 +65,8 @@ pub(super) struct Basis {
     /// Configuration files of the kubelets that run on the targets, by address.
     pub(super) kubelets: Arc<BTreeMap<String, String>>,
     pub(super) component_images: Arc<PresentImages>,
+    /// Components on nodes without a known state.
+    pub(super) unseen: Arc<UnseenComponents>,
     /// Addresses of the nodes on which a kubelet may get another minor version; `None`: all.
     pub(super) emptied: Option<BTreeSet<String>>,
     /// Addresses of API servers, healthy ones first.

@@ -19,6 +19,7 @@ use madako_protocol::secret::Secret;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::collect::read_server_versions;
 use super::execute::{Basis, Executor, Failure};
 use crate::kubernetes::certificates::{CertificateSubject, certificate_request};
 use crate::kubernetes::command::KubernetesCommand as Command;
@@ -154,12 +155,16 @@ impl Executor {
     }
 
     /// I14 of the starts of an operation, whose targets have the wanted image. Asks for the versions of images that are not
-    /// known yet, unless all components have one image.
+    /// known yet, unless all components have one image and no component on a node without a known state tells a version.
     async fn check_versions_of_starts(&self, operation: &Operation, basis: &Basis) -> Result<(), Failure> {
         let Some(component) = operation.started_component() else { return Ok(()) };
         let wanted = self.images.kubernetes.as_str();
         let images = distinct_images(&basis.component_images);
-        let is_one = images.keys().all(|image| *image == wanted);
+        // A server that answered in the last collection counts, too.
+        let answers = read_server_versions(&self.components, &basis.unseen.servers).await;
+        let mut unseen = (*basis.unseen).clone();
+        unseen.add_servers(&answers);
+        let is_one = unseen.has_no_version() && images.keys().all(|image| *image == wanted);
         let Some(target) = operation.targets.first().filter(|_| !is_one) else { return Ok(()) };
         if is_planted(Canary::KubeletFirst) {
             return Ok(());
@@ -178,10 +183,11 @@ impl Executor {
                 });
             }
         }
-        let versions = {
+        let mut versions = {
             let known = self.kubernetes_versions.lock().unwrap_or_else(PoisonError::into_inner);
             known_versions(all_images(&basis.component_images), &known)
         };
+        versions.merge(unseen.versions);
         let targets = operation.targets.iter().map(String::as_str);
         match check_versions(&versions, component, targets, &version) {
             // The next decision knows the versions, and holds the operation.

@@ -18,7 +18,7 @@ use crate::limits::{LEAST_REST_READS, REST_PASSES};
 
 #[derive(Debug, Default)]
 pub(super) struct KeptAnswers {
-    /// Only the objects; neither the versions of API servers nor Node objects.
+    /// Only the objects without the Node objects.
     answers: ObjectAnswers,
     /// Number of the collection that read an object.
     read: BTreeMap<ResourceKey, u64>,

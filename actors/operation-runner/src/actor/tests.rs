@@ -26,7 +26,7 @@ use super::*;
 use crate::command::{Command, Volume};
 use crate::kubernetes::command::KubernetesCommand;
 use crate::kubernetes::operation::KubernetesOperationName;
-use crate::kubernetes::versions::PresentImages;
+use crate::kubernetes::versions::{PresentImages, UnseenComponents};
 use crate::operation::{Operation, OperationName, single_command_operation};
 
 /// An etcd that is only asked for its members, and authorities that are not asked.
@@ -99,7 +99,7 @@ impl KubernetesSecrets for Members {
 
 /// API servers.
 struct Servers {
-    /// Addresses of the healthy ones.
+    /// Addresses of the healthy ones. Each answers with version 1.29.
     healthy: &'static [&'static str],
     /// Keys of the taints of all Node objects; `None`: no node is registered.
     taints: Option<&'static [&'static str]>,
@@ -107,8 +107,9 @@ struct Servers {
 
 #[async_trait]
 impl Objects for Servers {
-    async fn read_server_version(&self, _: &str) -> Result<String, KubernetesError> {
-        panic!("no version is read")
+    async fn read_server_version(&self, address: &str) -> Result<String, KubernetesError> {
+        let silent = KubernetesError::Unavailable { what: address.to_owned(), why: "silence".to_owned() };
+        if self.healthy.contains(&address) { Ok("1.29".to_owned()) } else { Err(silent) }
     }
 
     async fn read_node_objects(&self, _: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
@@ -275,6 +276,7 @@ fn basis(kubernetes: &str) -> Basis {
         kubernetes: Some(Arc::new(KubernetesOptions::read(&kubernetes).unwrap())),
         kubelets: Arc::default(),
         component_images: Arc::default(),
+        unseen: Arc::default(),
         emptied: None,
         servers: Vec::new(),
     }
@@ -418,6 +420,25 @@ async fn a_component_starts_only_at_a_version_that_the_policy_allows() {
     let one = ImagesOfNodes { images: beside(wanted, wanted), versions: &[], emptied: None };
     let one = failure_with_images(start(), None, &[], one).await;
     assert_eq!(one, "it waits for a permit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_component_starts_newer_than_an_api_server_that_serves_on_an_unseen_node() {
+    let command = KubernetesCommand::RunContainer { component: Component::Kubelet, restart: true };
+    let name = OperationName::Kubernetes(KubernetesOperationName::KubeletRestart);
+    let start = || single_command_operation(name, vec!["a".to_owned()], Command::Kubernetes(command.clone()));
+    let wanted = ImageName::Kubernetes.default_image();
+    let on_seen = ["a", "b"].map(|node| (node.to_owned(), wanted.to_owned())).into();
+    let mut seen = basis("{}");
+    seen.component_images = Arc::new(PresentImages::from([(Component::ApiServer, on_seen)]));
+    seen.unseen =
+        Arc::new(UnseenComponents { servers: ["c".to_owned()].into(), ..UnseenComponents::default() });
+    for (answering, is_held) in [(["c"].as_slice(), true), (&[], false)] {
+        let servers = Servers { healthy: answering, taints: None };
+        let why = end_of(start(), &executor(None, servers, &[(wanted, "1.30.5")]), &seen).await;
+        assert_eq!(why.starts_with("held: I14: newer-than-api-server"), is_held, "{why}");
+        assert!(is_held || why == "it waits for a permit", "a dead node holds nothing: {why}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -109,7 +109,7 @@ mod tests {
             WatchEnd::Dropped,
             "it left"
         );
-        assert_eq!(watch.note(&Rollout::new("k:1"), &BTreeMap::new(), began), BTreeMap::new());
+        assert_eq!(watch.note(std::iter::empty(), &BTreeMap::new(), began), BTreeMap::new());
         assert_eq!(watch.pause(began), None);
     }
 }

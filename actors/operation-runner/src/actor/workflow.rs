@@ -28,7 +28,7 @@ use crate::command::Command;
 use crate::kubernetes::command::KubernetesCommand;
 use crate::kubernetes::minor_upgrade::emptied_nodes;
 use crate::kubernetes::operation::KubernetesOperationName;
-use crate::kubernetes::versions::{PresentImages, present_images};
+use crate::kubernetes::versions::{PresentImages, UnseenComponents, present_images};
 use crate::limits::COMMAND_LOST;
 use crate::operation::{Operation, OperationName};
 use crate::records::{self, AnnouncedStep, restoring};
@@ -275,6 +275,7 @@ impl RunnerState {
             kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
             kubelets: Arc::new(self.target_kubelets(operation)),
             component_images: Arc::new(self.component_images(&inputs.cluster)),
+            unseen: Arc::new(self.unseen_components(&inputs.cluster)),
             emptied: emptied_nodes(
                 self.given.settings.minor_upgrade,
                 &inputs.state.repair.reboots,
@@ -325,6 +326,14 @@ impl RunnerState {
     fn component_images(&self, cluster: &Cluster) -> PresentImages {
         let collected = self.collected.as_ref();
         collected.map(|(_, collected)| present_images(cluster, &collected.nodes)).unwrap_or_default()
+    }
+
+    fn unseen_components(&self, cluster: &Cluster) -> UnseenComponents {
+        let collected = self.collected.as_ref();
+        let unseen = collected.map(|(_, collected)| {
+            UnseenComponents::new(cluster, &collected.nodes, collected.kubernetes.as_ref())
+        });
+        unseen.unwrap_or_default()
     }
 
     /// Configuration files of the kubelets that run on the targets.

@@ -8,7 +8,8 @@
 //!   wanted ones is among them: a bad argument costs one API server.
 //! - A controller manager or scheduler starts only while an API server is healthy.
 //! - No kubelet or proxy restarts with another image than the one that every running API server has, and none starts at another
-//!   minor version than theirs.
+//!   minor version than theirs. An API server on a node without a known state counts with the minor version with which it
+//!   answers; without an answer it counts as one that is not healthy.
 //! - While an API server has not passed its health checks within five minutes of a start, no healthy one restarts until it passes
 //!   them after another start, or an operator resumes the roll.
 //! - A component that ended soon after its last start waits before the next one, alone.
@@ -384,14 +385,22 @@ impl<'a> Pass<'a> {
         (!due.is_empty()).then_some(BlockedBy::OneByOne { nodes: due })
     }
 
-    /// The reason for which no kubelet or proxy may start: a running API server has another image.
+    /// The reason for which no kubelet or proxy may start: a running API server has another image, or serves with another minor
+    /// version on a node without a known state.
     fn older_api_servers(&self) -> Option<BlockedBy> {
         if is_planted(Canary::KubeletFirst) {
             return None;
         }
+        let status = self.input.status;
+        let serves_other_minor = |node: &Node| {
+            let served = status.versions.version_on(Component::ApiServer, &node.address);
+            let versions = served.zip(status.wanted_version.as_ref());
+            versions.is_some_and(|(served, wanted)| !served.is_same_minor(wanted))
+        };
         let is_other = |node: &&Node| {
             self.component_status(Component::ApiServer, node)
                 .is_some_and(|state| state.runs() && state.container.image != self.input.wanted.image)
+                || (!self.is_reachable(node) && serves_other_minor(node))
         };
         let nodes = node_addresses(
             &self.nodes_with_component(Component::ApiServer).filter(is_other).collect::<Vec<_>>(),

@@ -144,7 +144,11 @@ impl fmt::Display for KubernetesBlockedBy {
                 )
             }
             Self::ApiServersFirst { nodes } => {
-                write!(f, "the API servers of these nodes have another image: {}", nodes.join(", "))
+                write!(
+                    f,
+                    "the API servers of these nodes have another image or minor version: {}",
+                    nodes.join(", ")
+                )
             }
             Self::VersionSkew { skew } => write!(f, "I14: {skew}"),
             Self::EtcdNotInSync => f.write_str("not all members of etcd are in sync"),

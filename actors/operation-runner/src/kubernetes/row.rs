@@ -21,7 +21,7 @@ use super::operation::{KubernetesOperationName as Name, commands};
 use super::options::KubernetesOptions;
 use super::outdated::Wanted;
 use super::status::{ComponentStatus, KubernetesNode, KubernetesStatus};
-use super::versions::{images_of_components, known_versions};
+use super::versions::{UnseenComponents, images_of_components, known_versions};
 use crate::command::Command;
 use crate::decide::Row;
 use crate::held::{BlockedBy, Held};
@@ -159,7 +159,8 @@ fn withdraw_endpoints(input: &Input<'_>, operation: &mut Operation) {
     operation.commands.splice(place..place, added);
 }
 
-/// The state of Kubernetes' containers, from the states of nodes and the answers of components.
+/// The state of Kubernetes' containers, from the states of nodes and the answers of components. Components on nodes without a
+/// known state have the versions that API servers report.
 pub(crate) fn status<'a>(input: &Input<'a>) -> KubernetesStatus<'a> {
     let nothing = KubernetesAnswers::default();
     let answers = input.status.kubernetes.as_ref().unwrap_or(&nothing);
@@ -174,14 +175,14 @@ pub(crate) fn status<'a>(input: &Input<'a>) -> KubernetesStatus<'a> {
     });
     let objects = answers.objects.as_ref().and_then(|objects| objects.nodes.as_ref());
     let unready = objects.into_iter().flatten().filter(|node| !node.is_ready).map(|node| node.name.clone());
+    let present = images_of_components(input.cluster, &input.status.nodes);
+    let mut versions = known_versions(present, &answers.image_versions);
+    versions.merge(UnseenComponents::new(input.cluster, &input.status.nodes, Some(answers)).versions);
     KubernetesStatus {
         nodes: nodes.collect(),
         registered: answers.registered.clone(),
         unready: unready.collect(),
-        versions: known_versions(
-            images_of_components(input.cluster, &input.status.nodes),
-            &answers.image_versions,
-        ),
+        versions,
         wanted_version: answers.image_versions.get(&input.settings.images.kubernetes).cloned(),
     }
 }

@@ -1,10 +1,11 @@
-//! The versions of Kubernetes' components: from the images of their containers, and the versions of these images.
+//! The versions of Kubernetes' components: from the images of their containers, and the versions of these images. Components on
+//! nodes without a known state have the versions that API servers report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::component::Component;
-use madako_domain::node_status::NodeStatus;
+use madako_domain::node_status::{KubernetesAnswers, NodeStatus};
 use madako_domain::skew::{KubernetesVersion, Versions};
 
 /// Images of components, by the addresses of their nodes.
@@ -91,9 +92,64 @@ pub fn known_versions<'a>(
     versions
 }
 
+/// The components on nodes without a known state: a node whose container engine hangs, or that does not answer over SSH, may
+/// serve.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnseenComponents {
+    /// Addresses of the control plane nodes among these nodes.
+    pub servers: BTreeSet<String>,
+    /// Versions of the API servers that answered (major and minor), and of the kubelets that report to one.
+    pub versions: Versions,
+}
+
+impl UnseenComponents {
+    /// The components on all nodes of the cluster that are not reachable.
+    #[must_use]
+    pub fn new(
+        cluster: &Cluster,
+        nodes: &BTreeMap<String, NodeStatus>,
+        answers: Option<&KubernetesAnswers>,
+    ) -> Self {
+        let is_unseen = |node: &&Node| nodes.get(&node.address).is_none_or(|status| !status.reachable);
+        let unseen: Vec<&Node> = cluster.nodes.iter().filter(is_unseen).collect();
+        let servers = unseen.iter().filter(|node| node.control_plane);
+        let mut found = Self {
+            servers: servers.map(|node| node.address.clone()).collect(),
+            versions: Versions::default(),
+        };
+        let Some(answers) = answers.filter(|_| !unseen.is_empty()) else { return found };
+        found.add_servers(&answers.server_versions);
+        let by_name: BTreeMap<&str, &Node> = unseen.into_iter().map(|node| (node.name(), node)).collect();
+        let objects = answers.objects.as_ref().and_then(|objects| objects.nodes.as_ref());
+        for object in objects.into_iter().flatten() {
+            if let (Some(node), Some(version)) = (by_name.get(object.name.as_str()), &object.kubelet_version)
+            {
+                found.versions.insert(Component::Kubelet, &node.address, version.clone());
+            }
+        }
+        found
+    }
+
+    /// Adds the versions of the API servers among these answers, by address. A text that is no version is left out.
+    pub fn add_servers(&mut self, answers: &BTreeMap<String, String>) {
+        for (address, text) in answers.iter().filter(|(address, _)| self.servers.contains(*address)) {
+            if let Ok(version) = text.parse::<KubernetesVersion>() {
+                self.versions.insert(Component::ApiServer, address, version);
+            }
+        }
+    }
+
+    /// True if no version of an unseen component is known.
+    #[must_use]
+    pub fn has_no_version(&self) -> bool {
+        self.versions.0.is_empty()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use madako_domain::node_status::ContainerStatus;
+    use madako_domain::objects::{NodeObject, ObjectAnswers};
 
     use super::*;
 
@@ -134,5 +190,42 @@ mod tests {
         let versions = known_versions(images_of_components(&cluster, &nodes), &known);
         assert_eq!(versions.version_on(Component::Kubelet, "a").unwrap().to_string(), "1.2");
         assert_eq!(versions.version_on(Component::ApiServer, "a"), None);
+    }
+
+    #[test]
+    fn components_on_nodes_without_a_known_state_have_the_versions_that_api_servers_report() {
+        let node = |address: &str, control_plane| Node {
+            address: address.to_owned(),
+            control_plane,
+            ..Node::default()
+        };
+        let nodes = ["a", "b", "c"].map(|address| node(address, true)).into_iter();
+        let nodes = nodes.chain([node("v", false), node("w", false)]).collect();
+        let cluster = Cluster { nodes, ..Cluster::default() };
+        let status = |reachable| NodeStatus { reachable, ..NodeStatus::default() };
+        let states = [("a", true), ("b", false), ("v", true)];
+        let states = states.map(|(address, reachable)| (address.to_owned(), status(reachable))).into();
+        let object = |(name, version): (&str, &str)| NodeObject {
+            name: name.to_owned(),
+            kubelet_version: version.parse().ok(),
+            ..NodeObject::default()
+        };
+        let objects = [("a", "v1.33.1"), ("b", "v1.33.1"), ("c", ""), ("v", "v1.32.1"), ("w", "v1.31.1")];
+        let objects = ObjectAnswers { nodes: Some(objects.map(object).into()), ..ObjectAnswers::default() };
+        // The API server of the dead node `c` does not answer, and the one on a worker is no configured one.
+        let servers = [("a", "1.34"), ("b", "1.33+"), ("w", "1.30")];
+        let answers = KubernetesAnswers {
+            server_versions: servers.map(|(address, text)| (address.to_owned(), text.to_owned())).into(),
+            objects: Some(objects),
+            ..KubernetesAnswers::default()
+        };
+        let unseen = UnseenComponents::new(&cluster, &states, Some(&answers));
+        assert_eq!(unseen.servers, ["b", "c"].map(str::to_owned).into());
+        let mut expected = Versions::default();
+        expected.insert(Component::ApiServer, "b", "1.33".parse().unwrap());
+        expected.insert(Component::Kubelet, "b", "1.33.1".parse().unwrap());
+        expected.insert(Component::Kubelet, "w", "1.31.1".parse().unwrap());
+        assert_eq!(unseen.versions, expected);
+        assert!(UnseenComponents::new(&cluster, &states, None).has_no_version());
     }
 }

@@ -4,6 +4,7 @@ use madako_domain::component::Component;
 use madako_domain::containers::Container;
 use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::node_status::{ContainerStatus, KubernetesAnswers};
+use madako_domain::objects::{NodeObject, ObjectAnswers};
 use madako_json::go::RawJson;
 
 use super::fleet::{A, B, C, Fleet, X, Y, Z, check};
@@ -11,6 +12,7 @@ use crate::KubernetesMode;
 use crate::kubernetes::operation::KubernetesOperationName;
 use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::params::builtin_parameters;
+use crate::kubernetes::row;
 use crate::operation::OperationName;
 
 /// A fleet on which all components run and are healthy.
@@ -62,6 +64,37 @@ fn components_are_started_after_etcd_and_only_in_mode_act() {
         },
         "completed; held kube-proxy-bootstrap observed(.21)",
     );
+}
+
+#[test]
+fn the_versions_include_those_of_components_on_unreachable_nodes() {
+    let mut fleet = running();
+    let image = fleet.settings.images.kubernetes.clone();
+    fleet.node(C).reachable = false;
+    fleet.status.nodes.remove(X);
+    let answers = fleet.status.kubernetes.as_mut().unwrap();
+    answers.image_versions.insert(image, "1.34.5".parse().unwrap());
+    answers.server_versions =
+        [(A, "1.34"), (C, "1.33")].map(|(it, text)| (it.to_owned(), text.to_owned())).into();
+    let object = |name: &str| NodeObject {
+        name: name.to_owned(),
+        kubelet_version: Some("1.31.2".parse().unwrap()),
+        ..NodeObject::default()
+    };
+    let nodes = Some([A, X].map(object).into());
+    answers.objects = Some(ObjectAnswers { nodes, ..ObjectAnswers::default() });
+    let versions = row::status(&fleet.input()).versions;
+    let on = |component, address| versions.version_on(component, address).map(ToString::to_string);
+    for (component, address, version) in [
+        (Component::ApiServer, A, Some("1.34.5")),
+        (Component::ApiServer, C, Some("1.33")),
+        (Component::Kubelet, A, Some("1.34.5")),
+        (Component::Kubelet, C, None),
+        (Component::Kubelet, X, Some("1.31.2")),
+        (Component::Proxy, X, None),
+    ] {
+        assert_eq!(on(component, address).as_deref(), version, "{component} on {address}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The drains that the runner requests before kubelets get another minor version.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
@@ -150,9 +151,19 @@ fn kubelets_change_their_minor_version_on_drained_nodes_alone() {
     world.entry(-1, X, RebootStatus::Drained);
     world.entry(2, Y, RebootStatus::Rebooting);
     world.entry(-3, Z, RebootStatus::Draining);
-    let emptied = |mode| emptied_nodes(mode, &world.state.repair.reboots);
-    assert_eq!(emptied(MinorUpgrade::InPlace), None);
-    assert_eq!(emptied(MinorUpgrade::Drain), Some([X, Y].map(str::to_owned).into()));
+    let cluster = &world.fleet.cluster;
+    let mut names: BTreeSet<String> = cluster.nodes.iter().map(|node| node.name().to_owned()).collect();
+    let emptied = |mode, names: Option<&BTreeSet<String>>| {
+        emptied_nodes(mode, &world.state.repair.reboots, cluster, names)
+    };
+    assert_eq!(emptied(MinorUpgrade::InPlace, None), None);
+    for names in [None, Some(&names)] {
+        assert_eq!(emptied(MinorUpgrade::Drain, names), Some([X, Y].map(str::to_owned).into()));
+    }
+    let lost = cluster.nodes.iter().find(|node| node.address == Z).unwrap();
+    names.remove(lost.name());
+    let expected = Some([X, Y, Z].map(str::to_owned).into());
+    assert_eq!(emptied(MinorUpgrade::Drain, Some(&names)), expected, "it has no Node object");
 }
 
 /// A wave is watched after its kubelet has restarted, while the entry of the drained node remains.

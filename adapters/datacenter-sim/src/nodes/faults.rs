@@ -22,6 +22,8 @@ pub enum NodeFault {
     DiskFull,
     /// The container engine does not work. All containers end.
     EngineDown,
+    /// The container engine answers nothing until the end of the fault. All containers run on and serve.
+    EngineHangs,
 }
 
 /// A part of the network whose nodes reach each other. Clients are on the mainland.

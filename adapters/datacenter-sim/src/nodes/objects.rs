@@ -17,10 +17,11 @@ use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::objects::Objects;
 use madako_protocol::permit::Permit;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::SimulatedNodes;
 use super::kubernetes::node_name;
+use super::limits::LATENCY;
 use super::world::World;
 
 /// The objects of the API servers, beside the taints of nodes.
@@ -158,17 +159,20 @@ impl World {
         let Metadata { labels, annotations, version } =
             self.objects.nodes.get(name).cloned().unwrap_or_default();
         let mut machines = self.nodes.iter();
-        let is_ready = machines.any(|(address, machine)| {
+        let reporting = machines.find(|(address, machine)| {
             node_name(machine).as_deref() == Some(name) && self.is_healthy(Component::Kubelet, address)
         });
+        let kubelet = reporting.and_then(|(_, machine)| machine.containers.get(Component::Kubelet.name()));
         NodeObject {
             name: name.to_owned(),
             resource_version: version.to_string(),
             labels,
             annotations,
             taints: self.registered.get(name).cloned().unwrap_or_default(),
-            is_ready,
+            is_ready: reporting.is_some(),
             reported_at: None,
+            kubelet_version: kubelet
+                .and_then(|ran| kubernetes_version_of_image(&ran.status.image).parse().ok()),
             is_deleted: false,
         }
     }
@@ -210,6 +214,14 @@ impl Objects for SimulatedNodes {
             Some(kubernetes_version_of_image(&server.status.image))
         };
         let what = format!("version of the API server {address}");
+        // Without a healthy server, the node refuses the connection; a silent node costs the whole time-out.
+        let is_refused = self.with_world(|world| {
+            world.answers_requests(address) && !world.is_healthy(Component::ApiServer, address)
+        });
+        if is_refused {
+            sleep(2 * LATENCY).await;
+            return Err(KubernetesError::Unavailable { what, why: "connection refused".to_owned() });
+        }
         let answer = self.ask_api(what.clone(), &[address.to_owned()], version).await?;
         answer.ok_or(KubernetesError::NotFound { what })
     }

@@ -288,6 +288,7 @@ impl World {
             return;
         }
         let is_held = !self.runs_programs(&address)
+            || self.has_fault(&address, NodeFault::EngineHangs)
             || (!command.has_arrived && self.island_of(&address) != NetworkIsland::Mainland);
         if is_held {
             command.due = None;

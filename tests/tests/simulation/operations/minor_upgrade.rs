@@ -1,5 +1,5 @@
 //! Upgrades of Kubernetes to another minor version on nodes with pods: kubelets restart on drained nodes, in place, or when their
-//! nodes boot.
+//! nodes boot, and never newer than an API server that serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -176,6 +176,43 @@ fn a_minor_upgrade_in_place_drains_no_node_and_restarts_pods() {
         let records = site.records.lock().unwrap().clone();
         assert!(records.iter().all(|it| it.record.operation != "reboot-drain-start"));
         pods.check_end(site);
+    });
+}
+
+#[test]
+fn no_kubelet_starts_newer_than_an_api_server_that_serves_on_a_node_without_a_known_state() {
+    at_a_site(async |site| {
+        kubernetes::bootstrap(site).await.unwrap();
+        site.pass(OUTAGE).await;
+        upgrade(site).await;
+        let has_old = |site: &Site, number: usize| {
+            let node = site.nodes.view_node(&address(number)).unwrap();
+            let server = node.containers.get(Component::ApiServer.name());
+            server.is_none_or(|server| server.image == "kubernetes:1")
+        };
+        // The engine of the last node hangs before the turn of its API server.
+        let patience = site.began.elapsed() + PATIENCE;
+        let last = loop {
+            let old: Vec<usize> = CONTROL_PLANE.into_iter().filter(|number| has_old(site, *number)).collect();
+            if let [last] = old[..] {
+                break last;
+            }
+            assert!(site.began.elapsed() < patience, "the API servers of {old:?} are old");
+            site.pass(Duration::from_millis(50)).await;
+        };
+        let place = NodePlace::Address(address(last));
+        site.nodes.begin(&place, NodeFault::EngineHangs);
+        site.nodes.end_container(&address(4), Component::Kubelet);
+        site.pass(WAVE_TAKES).await;
+        assert!(has_old(site, last));
+        assert!(!upgraded(site).contains(&address(4)));
+        let held = held(site, "api-servers-first");
+        assert!(held.get(&address(4)).is_some_and(|why| why.contains(&address(last))), "{held:?}");
+        site.nodes.end(&place, NodeFault::EngineHangs);
+        site.settled(&CONTROL_PLANE).await.unwrap();
+        site.pass(OUTAGE).await;
+        assert_eq!(upgraded(site), NODES.map(address).into());
+        assert!(!site.world.facts.has_findings(), "{:?}", site.world.facts.verdicts());
     });
 }
 

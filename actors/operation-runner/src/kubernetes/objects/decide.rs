@@ -38,6 +38,8 @@ pub struct ObjectsInput<'a> {
     pub images: &'a ConfiguredDnsImages,
     pub user: &'a ReadResources,
     pub answers: &'a ObjectAnswers,
+    /// Versions (major and minor) of the API servers that answered, by address: also of those on nodes without a known state.
+    pub server_versions: &'a BTreeMap<String, String>,
     pub failed: &'a BTreeMap<ResourceKey, FailedApply>,
     /// Addresses of the control plane nodes whose API servers are healthy.
     pub healthy: &'a BTreeSet<&'a str>,
@@ -265,15 +267,15 @@ pub fn resources(input: &ObjectsInput<'_>) -> (Vec<WantedResource>, Vec<DueResou
 
 /// The reason why the versions of the API servers forbid each apply. A single API server may have any version.
 fn versions_reason(input: &ObjectsInput<'_>) -> Option<ResourceReason> {
-    let server_versions = &input.answers.versions;
-    let versions: BTreeSet<&str> = server_versions.values().map(String::as_str).collect();
+    let versions: BTreeSet<&str> = input.server_versions.values().map(String::as_str).collect();
     if versions.len() > 1 {
         let versions: Vec<&str> = versions.into_iter().collect();
         return Some(ResourceReason::MixedVersions(versions.join(", ")));
     }
-    let silent = input.healthy.iter().filter(|address| !server_versions.contains_key(**address));
+    let silent = input.healthy.iter().filter(|address| !input.server_versions.contains_key(**address));
     let silent: Vec<&str> = silent.copied().collect();
-    (input.healthy.len() > 1 && !silent.is_empty())
+    // A server on a node without a known state has no health, and serves if it told its version.
+    (input.server_versions.len() + silent.len() > 1 && !silent.is_empty())
         .then(|| ResourceReason::UnknownVersion { servers: silent.join(", ") })
 }
 

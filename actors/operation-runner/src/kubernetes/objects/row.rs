@@ -63,13 +63,15 @@ pub(crate) fn objects_input<'a>(
     healthy: &'a BTreeSet<&'a str>,
 ) -> Option<ObjectsInput<'a>> {
     let part = input.kubernetes?;
+    let answers = input.status.kubernetes.as_ref()?;
     Some(ObjectsInput {
         now: input.now,
         cluster: input.cluster,
         domain,
         images: &input.settings.images.dns,
         user: part.objects.user,
-        answers: input.status.kubernetes.as_ref()?.objects.as_ref()?,
+        answers: answers.objects.as_ref()?,
+        server_versions: &answers.server_versions,
         failed: part.objects.failed,
         healthy,
         busy: part.objects.leaving,

@@ -125,6 +125,19 @@ async fn a_full_disk_and_a_dead_engine_fail_actions_and_end_etcd() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hanging_engine_answers_nothing_while_its_containers_run_on() {
+    let fleet = Fleet::bootstrapped(3).await;
+    let address = fleet.all[0].as_str();
+    let connection = fleet.connect(address).await.unwrap();
+    fleet.nodes.begin(&place(address), NodeFault::EngineHangs);
+    let status = connection.status(VOLUME).await;
+    assert!(matches!(status, Err(NodeError::Deadline { .. })), "{status:?}");
+    assert!(fleet.runs(address));
+    fleet.nodes.end(&place(address), NodeFault::EngineHangs);
+    assert!(connection.status(VOLUME).await.unwrap().containers["etcd"].running);
+}
+
+#[tokio::test(start_paused = true)]
 async fn reinstalled_machine_has_another_key_and_no_data() {
     let fleet = Fleet::bootstrapped(1).await;
     let address = fleet.all[0].as_str();

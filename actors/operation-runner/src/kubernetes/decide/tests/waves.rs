@@ -65,6 +65,26 @@ fn a_dead_control_plane_node_keeps_an_image_but_no_argument_from_the_kubelets() 
 }
 
 #[test]
+fn an_api_server_that_serves_an_older_minor_version_on_an_unreachable_node_holds_newer_kubelets() {
+    let first = "held kubelet-restart api-servers-first: 10.0.0.2 10.0.0.4";
+    let starts = "kubelet-bootstrap: 10.0.0.4";
+    for (served, is_older) in [(Some("1.33"), true), (Some("1.34"), false), (None, false)] {
+        let mut fleet = Fleet::new(3, 1);
+        fleet.status.nodes.remove(C);
+        fleet.of(D, Component::Kubelet).container.to_mut().running = false;
+        OLD.clone_into(&mut fleet.of(B, Component::Kubelet).container.to_mut().image);
+        fleet.status.wanted_version = Some("1.34.5".parse().unwrap());
+        for (address, version) in [(A, Some("1.34.5")), (B, Some("1.34.5")), (C, served)] {
+            let Some(version) = version else { continue };
+            fleet.status.versions.insert(Component::ApiServer, address, version.parse().unwrap());
+        }
+        let rows = fleet.rows();
+        assert_eq!(rows.contains(&first.to_owned()), is_older, "{served:?}: {rows:?}");
+        assert_eq!(rows.contains(&starts.to_owned()), !is_older, "{served:?}: {rows:?}");
+    }
+}
+
+#[test]
 fn a_kubelet_without_a_node_object_restarts() {
     let mut fleet = Fleet::new(1, 2);
     fleet.status.registered.as_mut().unwrap().remove(B);

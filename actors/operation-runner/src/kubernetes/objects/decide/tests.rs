@@ -18,6 +18,7 @@ struct World {
     images: ConfiguredDnsImages,
     user: ReadResources,
     answers: ObjectAnswers,
+    server_versions: BTreeMap<String, String>,
     failures: ObjectFailures,
     healthy: BTreeSet<&'static str>,
     busy: BTreeSet<String>,
@@ -44,9 +45,9 @@ impl World {
             user: ReadResources::default(),
             answers: ObjectAnswers {
                 nodes: Some(names.map(registered).collect()),
-                versions: SERVERS.map(|address| (address.to_owned(), "1.34".to_owned())).into(),
                 ..ObjectAnswers::default()
             },
+            server_versions: SERVERS.map(|address| (address.to_owned(), "1.34".to_owned())).into(),
             failures: ObjectFailures::default(),
             healthy: SERVERS.into(),
             busy: BTreeSet::new(),
@@ -92,6 +93,7 @@ impl World {
             images: &self.images,
             user: &self.user,
             answers: &self.answers,
+            server_versions: &self.server_versions,
             failed: self.failures.failed(),
             healthy: &self.healthy,
             busy: &self.busy,
@@ -260,7 +262,7 @@ fn endpoints_follow_while_api_servers_of_two_versions_serve_and_resources_do_not
     let mut world = World::settled();
     world.user("ConfigMap/a/c");
     world.busy.insert(SERVERS[0].to_owned());
-    world.answers.versions = [(SERVERS[0], "1.33"), (SERVERS[1], "1.34")]
+    world.server_versions = [(SERVERS[0], "1.33"), (SERVERS[1], "1.34")]
         .map(|(address, version)| (address.to_owned(), version.to_owned()))
         .into();
     let names: Vec<&str> = world.decide().operations.iter().map(|due| due.name.name()).collect();
@@ -270,9 +272,14 @@ fn endpoints_follow_while_api_servers_of_two_versions_serve_and_resources_do_not
     );
     assert_eq!(world.held(), [("ConfigMap/a/c".to_owned(), "mixed-versions")]);
     // A server that does not report its version may have another one.
-    world.answers.versions = [(SERVERS[0].to_owned(), "1.34".to_owned())].into();
+    world.server_versions = [(SERVERS[0].to_owned(), "1.34".to_owned())].into();
     assert_eq!(world.held(), [("ConfigMap/a/c".to_owned(), "unknown-version")]);
     world.healthy = [SERVERS[1]].into();
+    let held = [("ConfigMap/a/c".to_owned(), "unknown-version")];
+    assert_eq!(world.held(), held, "another API server serves on a node without a known state");
+    world.server_versions.insert(SERVERS[1].to_owned(), "1.33".to_owned());
+    assert_eq!(world.held(), [("ConfigMap/a/c".to_owned(), "mixed-versions")]);
+    world.server_versions.clear();
     assert_eq!(world.held(), [], "a single API server serves");
 }
 
