@@ -14,7 +14,7 @@ use crate::fleet::Fleet;
 use crate::kills::Records;
 use crate::power::{add_reboot, power_cycle, queue, reboot_commands};
 use crate::rolls::{ROLL, ROLL_PAUSE};
-use crate::{eventually, eventually_within, measured};
+use crate::{eventually, eventually_within, found_within, measured};
 
 const CONTROL_PLANE: [usize; 3] = [0, 1, 2];
 const WORKERS: [usize; 1] = [3];
@@ -178,8 +178,14 @@ async fn kubelets_get_a_minor_release_by_a_reboot_in_place_and_after_a_drain() {
     a_kubelet_restarts_in_place(&upgrade).await;
     let drained = nodes_are_drained_but_for_one(&upgrade).await;
     a_reboot_waits_for_the_budget(&upgrade).await;
-    let good = async || upgrade.fleet.madako(&["kubernetes", "status"]).await.ok();
-    eventually("all components are good", good).await;
+    let good = async || {
+        sleep(ROLL_PAUSE).await;
+        upgrade.fleet.madako(&["kubernetes", "status"]).await.ok()
+    };
+    if found_within(ROLL, good).await.is_none() {
+        let (Ok(shown) | Err(shown)) = upgrade.fleet.madako(&["kube", "status"]).await;
+        panic!("within {ROLL:?}: all components are good; now:\n{shown}");
+    }
     upgrade.fleet.settled(&CONTROL_PLANE).await;
     rolled.judge("a minor release of control planes and proxies rolls", 1);
     // Pods of drained nodes end, and a request may have begun.
