@@ -146,7 +146,7 @@ fn convert_taint(taint: &core::Taint) -> Taint {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use time::macros::datetime;
+    use time::OffsetDateTime;
 
     use super::*;
 
@@ -160,7 +160,7 @@ mod tests {
         };
         let at = "2026-01-02T03:04:05Z";
         let of = |kind: &str, status: &str| json!({"type": kind, "status": status, "lastHeartbeatTime": at});
-        let reported = Some(datetime!(2026-01-02 03:04:05 UTC));
+        let reported = OffsetDateTime::from_unix_timestamp(1_767_323_045).ok();
         assert_eq!(node(json!([of("DiskPressure", "False"), of("Ready", "True")])), (true, reported));
         assert_eq!(node(json!([of("Ready", "Unknown")])), (false, reported));
         assert_eq!(node(json!([of("DiskPressure", "False")])), (false, None), "another condition");

@@ -18,6 +18,7 @@ mod encryption;
 mod fake;
 mod faults;
 mod kept_objects;
+mod large;
 mod objects;
 mod pki;
 mod real;
