@@ -96,9 +96,6 @@ pub(crate) const KUBELET_TRIES: u32 = 10;
 pub(crate) const KUBELET_PAUSE: Duration = Duration::from_secs(5);
 /// Time for an API server to complete its requests after SIGTERM: a request lasts up to 60 s.
 pub(crate) const API_SERVER_GRACE: Duration = Duration::from_secs(70);
-/// Time from a change of endpoints until the API server behind them stops: kube-proxies write their rules within a second, and
-/// within some seconds on a busy node.
-pub(crate) const PROXIES_FOLLOW: Duration = Duration::from_secs(5);
 /// Health checks at the same time: with 30 dead nodes in 1,000, all checks end within half a minute.
 pub(crate) const MOST_CHECKS: usize = 64;
 /// Attempts to promote a learner. A database of 8 GiB takes some minutes to reach it.

@@ -13,9 +13,6 @@ pub const STUCK_REBOOTS: usize = 3;
 pub(crate) const CHECKS_AT_ONCE: usize = 16;
 /// Intervals for which an answer of etcd is valid: etcd is asked once an interval, and an answer may take as long.
 pub(crate) const FRESH_ANSWER_INTERVALS: u32 = 3;
-/// Time from a change of the endpoints of API servers until a control plane node reboots: kube-proxies write their rules within a
-/// second, and within some seconds on a busy node.
-pub(crate) const PROXIES_FOLLOW: Duration = Duration::from_secs(5);
 /// A drain of an earlier leader does not time out for this long while Kubernetes has not answered: two reads with the
 /// port's 30 s each.
 pub(crate) const FIRST_DRAIN_CHECK: Duration = Duration::from_secs(60);

@@ -55,6 +55,9 @@ pub const MAX_RECORDS: usize = 1000;
 /// Maximum number of records that one transaction deletes: etcd accepts 128 operations.
 pub(crate) const MAX_DELETED: usize = 64;
 
+/// Time from a change of the endpoints of API servers until such a server stops or its node reboots: kube-proxies write their
+/// rules within a second, and within some seconds on a busy node.
+pub const PROXIES_FOLLOW: Duration = Duration::from_secs(5);
 /// Default time-out of one run of a command, when its configuration has none or 0. CKE's default is 30 s, and 0 means
 /// "no limit" there.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);

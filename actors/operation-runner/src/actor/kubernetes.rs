@@ -9,6 +9,7 @@ use madako_domain::cluster::{Node, Taint};
 use madako_domain::component::Component;
 use madako_domain::containers::ContainerName;
 use madako_domain::invariants::{api_available, check_boot_taints};
+use madako_domain::limits::PROXIES_FOLLOW;
 use madako_domain::skew::{KubernetesVersion, check_versions};
 use madako_protocol::authorities::IssuedCertificate;
 use madako_protocol::kubernetes::KubernetesError;
@@ -32,7 +33,7 @@ use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::outdated::Wanted;
 use crate::kubernetes::params::builtin_parameters;
 use crate::kubernetes::versions::{all_images, distinct_images, known_versions};
-use crate::limits::{API_SERVER_GRACE, KUBELET_PAUSE, KUBELET_TRIES, PROXIES_FOLLOW};
+use crate::limits::{API_SERVER_GRACE, KUBELET_PAUSE, KUBELET_TRIES};
 use crate::operation::{Operation, OperationName};
 
 /// Directory above all files of Kubernetes, apart from those of CNI.

@@ -2,17 +2,21 @@
 //!
 //! An answer counts only if etcd was asked after this actor began, and after the last reboot of a control plane node
 //! ended: the member of that node may not be in sync yet. An answer of a runner that has failed becomes too old.
+//!
+//! The same answers tell about API servers: whether a reboot would break invariant I13, and whether the operations that a drain
+//! makes due, among them the change of endpoints, have ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::api_available;
+use madako_domain::limits::PROXIES_FOLLOW;
 use madako_domain::state::ClusterState;
 use madako_protocol::operations::OperationsState;
 use tokio::time::Instant;
 
-use crate::limits::{FRESH_ANSWER_INTERVALS, PROXIES_FOLLOW};
+use crate::limits::FRESH_ANSWER_INTERVALS;
 
 /// The times from which answers of etcd and of API servers count.
 pub(super) struct EtcdAnswers {
