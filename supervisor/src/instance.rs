@@ -504,6 +504,7 @@ impl EpochActorsDirector {
             events: Arc::clone(&self.ports.events),
             state: self.state.clone(),
             operations: operations.map(|_| found.clone()).or_else(|| self.ports.findings.clone()),
+            runner: operations.map(|_| actor_name(&self.options.id, nodes::RUNNER)),
             host: self.ports.host.clone(),
             kubernetes: self.ports.kubernetes.clone(),
             page: self.reboots_page.clone(),

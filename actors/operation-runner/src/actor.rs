@@ -11,6 +11,7 @@ mod decide;
 pub(crate) mod execute;
 pub(crate) mod kubernetes;
 mod objects;
+mod reboot;
 mod rest;
 mod restore_commands;
 mod rotation;
@@ -204,6 +205,8 @@ pub struct RunnerState {
     serving_since: BTreeMap<String, Instant>,
     /// Times of the starts of API servers that have not passed the gate since, by address.
     started_servers: BTreeMap<String, Instant>,
+    /// The preparation of a node for its reboot.
+    preparing: Option<Task>,
     /// Held operations of the last event.
     held: Vec<String>,
     /// Reasons for which operations wait.
@@ -285,6 +288,7 @@ impl Actor for Runner {
             drains: None,
             serving_since: BTreeMap::new(),
             started_servers: BTreeMap::new(),
+            preparing: None,
             held: Vec::new(),
             held_since: FirstSeenTimes::default(),
             unreachable_since: FirstSeenTimes::default(),
@@ -349,6 +353,10 @@ impl Actor for Runner {
                 let actions = state.effects.handle_event(event, Instant::now());
                 state.perform_actions(actions);
                 None
+            }
+            RunnerMessage::PrepareReboot { node, reply } => {
+                state.prepare_reboot(node, reply);
+                return Ok(());
             }
             RunnerMessage::Measured(times) => {
                 state.load.note(times, Instant::now());

@@ -64,6 +64,8 @@ pub struct RebootArguments {
     pub state: Subscriber<Arc<ClusterState>>,
     /// Findings of the operation runner; `None`: operations on nodes are off, so nothing is known of etcd.
     pub operations: Option<Subscriber<Arc<OperationsState>>>,
+    /// Registered name of the operation runner; `None`: operations on nodes are off.
+    pub runner: Option<String>,
     /// `None`: this instance runs no commands.
     pub host: Option<Arc<dyn Host>>,
     /// `None`: Kubernetes is not configured.
@@ -280,6 +282,9 @@ impl RebootState {
             match transition::end_command(&state.repair, command.index, command.record, &end, now) {
                 Some(change) => {
                     let failed = end.how != CommandOutcome::Succeeded;
+                    if end.how == CommandOutcome::NotBegun && command.runner.is_some() {
+                        self.answers.forget();
+                    }
                     let on = (state.revision, Instant::now());
                     let Some(action) = self.effects.record(change, None, on.0, on.1) else { return true };
                     self.writing = Some(ChangeInFlight {

@@ -31,6 +31,7 @@ const REVISIONS: &str = "revisions of etcd";
 const ADD: &str = "addition of a learner to etcd";
 const PROMOTE: &str = "promotion of a learner of etcd";
 const REMOVE: &str = "removal of a member of etcd";
+const MOVE: &str = "move of etcd's leadership";
 const AUTH: &str = "setup of users of etcd";
 const USER: &str = "addition of a user of etcd";
 
@@ -146,13 +147,19 @@ impl EtcdMembers {
         Some(status.ok()?.ok()?.version().to_owned())
     }
 
-    /// A connection to the leader, as far as a member knows it.
-    async fn leader_client(&self, client: &Client, members: &[EtcdMember]) -> Option<Client> {
+    /// The leader with a connection to it, as far as a member knows it.
+    async fn leader<'m>(
+        &self,
+        what: &'static str,
+        client: &Client,
+        members: &'m [EtcdMember],
+    ) -> Option<(&'m EtcdMember, Client)> {
         let by = Instant::now() + REQUEST;
         let status = timeout_at(by, async { client.maintenance_client().status().await }).await;
         let leader = status.ok()?.ok()?.leader();
         let leader = members.iter().find(|member| member.id == leader)?;
-        self.pool.open_connections(PROMOTE).await.ok()?.client_of(&leader.address()).ok()
+        let client = self.pool.open_connections(what).await.ok()?.client_of(&leader.address()).ok()?;
+        Some((leader, client))
     }
 
     /// Finds a member for a change.
@@ -269,7 +276,7 @@ impl EtcdCluster for EtcdMembers {
             return Ok(());
         }
         // A follower of etcd 3.4 gives no answer while the learner is not in sync.
-        let leader = self.leader_client(&client, &members).await.unwrap_or(client);
+        let leader = self.leader(PROMOTE, &client, &members).await.map_or(client, |(_, leader)| leader);
         let sent = async { leader.cluster_client().member_promote(id).await };
         MemberChange { what: PROMOTE, permit }.send_idempotent(&[done::NOT_A_LEARNER], sent).await
     }
@@ -281,6 +288,27 @@ impl EtcdCluster for EtcdMembers {
         }
         let sent = async { client.cluster_client().member_remove(id).await };
         MemberChange { what: REMOVE, permit }.send_idempotent(&[done::MEMBER_NOT_FOUND], sent).await
+    }
+
+    async fn move_leader(&self, permit: &Permit, addresses: &[String], from: &str) -> Result<(), EtcdError> {
+        let Session { client, members, .. } = self.open_session(MOVE, permit, addresses).await?;
+        let Some((leader, client)) = self.leader(MOVE, &client, &members).await else {
+            let why = "no member knows the leader".to_owned();
+            return Err(Failure::Unavailable(why).into_error(MOVE));
+        };
+        if leader.address() != from {
+            return Ok(());
+        }
+        let mut moved = Ok(());
+        for other in members.iter().filter(|member| member.id != leader.id && !member.learner) {
+            let sent = async { client.maintenance_client().move_leader(other.id).await };
+            moved = match (MemberChange { what: MOVE, permit }).send(sent).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(failure)) => Err(failure.into_error(MOVE)),
+                Err(error) => Err(error),
+            };
+        }
+        moved
     }
 
     async fn set_up_auth(&self, permit: &Permit, addresses: &[String]) -> Result<(), EtcdError> {

@@ -136,6 +136,24 @@ async fn a_member_joins_as_a_learner_gets_its_vote_and_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_leadership_moves_away_from_the_member_that_has_it_alone() {
+    let Some(fleet) = Fleet::start().await else { return };
+    let requested = addresses(&[1, 2, 3]);
+    let leader = async || {
+        let mut client = fleet.client("127.0.0.1", "root").await;
+        let leader = client.status().await.unwrap().leader();
+        let members = fleet.etcd.status(&requested).await.unwrap().members;
+        members.iter().find(|member| member.id == leader).unwrap().address().into_owned()
+    };
+    let before = leader().await;
+    let other = requested.iter().find(|address| **address != before).unwrap();
+    fleet.etcd.move_leader(&permit(), &requested, other).await.unwrap();
+    assert_eq!(leader().await, before, "a follower has nothing to hand over");
+    fleet.etcd.move_leader(&permit(), &requested, &before).await.unwrap();
+    assert_ne!(leader().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_member_is_not_in_sync_and_costs_one_deadline() {
     let Some(mut fleet) = Fleet::start().await else { return };
     let requested = addresses(&[1, 2, 3]);
@@ -185,6 +203,7 @@ async fn nothing_is_asked_without_a_permit_or_certificates() {
     assert_eq!(etcd.add_learner(&ended, &requested, "https://127.0.0.1:1").await.unwrap_err(), expected);
     assert_eq!(etcd.promote(&ended, &requested, 1).await.unwrap_err(), expected);
     assert_eq!(etcd.remove(&ended, &requested, 1).await.unwrap_err(), expected);
+    assert_eq!(etcd.move_leader(&ended, &requested, "127.0.0.1").await.unwrap_err(), expected);
     assert_eq!(etcd.set_up_auth(&ended, &requested).await.unwrap_err(), expected);
 }
 

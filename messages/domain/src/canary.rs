@@ -103,6 +103,7 @@ canaries! {
     BootTaintsLate, Operations, "The boot taints of a registered node are added after the start of its kubelet.";
     ResourceBlocksRest, Operations, "A resource that the API server refuses holds the resources of later ranks for good.";
     EndpointsLeftReady, Operations, "An API server is ended while its address is ready in the endpoints.";
+    RebootMeetsApiServer, Operations, "A control plane node reboots while its API server serves clients.";
     GateAsksThroughRivers, Operations, "The gate of a started API server asks through rivers, and another API server answers.";
 }
 

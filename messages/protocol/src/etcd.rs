@@ -73,6 +73,10 @@ pub trait EtcdCluster: Send + Sync + 'static {
     /// Removes a member. A missing member is not an error.
     async fn remove(&self, permit: &Permit, addresses: &[String], id: u64) -> Result<(), EtcdError>;
 
+    /// Hands the leadership over to another voting member if the member at this address has it, so that its end costs no
+    /// election.
+    async fn move_leader(&self, permit: &Permit, addresses: &[String], from: &str) -> Result<(), EtcdError>;
+
     /// Creates the users and roles of the cluster, which may exist, and turns authentication on.
     async fn set_up_auth(&self, permit: &Permit, addresses: &[String]) -> Result<(), EtcdError>;
 }

@@ -94,6 +94,16 @@ impl Predicate for EndpointsWithdrawn {
     }
 }
 
+/// An API server has completed its requests before the reboot of its node.
+pub(crate) struct EndedBeforeReboot;
+
+impl Predicate for EndedBeforeReboot {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let Fact::Component(ComponentFact::Rebooted { address, has_server }) = fact else { return };
+        ruling.require(!has_server, || format!("{address} rebooted with a healthy API server"));
+    }
+}
+
 /// Assumes: a server that ended since its check is excused by the reporter of the fact.
 pub(crate) struct ServedBeforeReady;
 

@@ -166,6 +166,12 @@ pub enum ComponentFact {
         /// Its address was ready in the Endpoints of the API servers.
         is_ready: bool,
     },
+    /// A reboot command took a node away.
+    Rebooted {
+        address: String,
+        /// It had a healthy API server, which an effect on the node could have ended.
+        has_server: bool,
+    },
     /// An API server became ready in the Endpoints of the API servers.
     ServerReady {
         address: String,

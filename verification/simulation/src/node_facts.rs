@@ -36,6 +36,9 @@ fn fact_of_components(fact: &nodes::KubernetesFact) -> ComponentFact {
             others: others.clone(),
             is_ready: *is_ready,
         },
+        Seen::Rebooted { address, has_server } => {
+            ComponentFact::Rebooted { address: address.clone(), has_server: *has_server }
+        }
         Seen::ServerReady { address, has_served } => {
             ComponentFact::ServerReady { address: address.clone(), has_served: *has_served }
         }

@@ -5,10 +5,10 @@ use std::fmt::Display;
 use std::sync::{Arc, PoisonError};
 
 use madako_domain::canary::{Canary, is_planted};
-use madako_domain::cluster::{Node, Taint};
+use madako_domain::cluster::{Cluster, Node, Taint};
 use madako_domain::component::Component;
 use madako_domain::containers::ContainerName;
-use madako_domain::invariants::{api_available, check_boot_taints};
+use madako_domain::invariants::{Violation, api_available, check_boot_taints};
 use madako_domain::limits::PROXIES_FOLLOW;
 use madako_domain::skew::{KubernetesVersion, check_versions};
 use madako_protocol::authorities::IssuedCertificate;
@@ -94,23 +94,27 @@ impl Executor {
         if !command.may_end_api_server() || skips_checks() {
             return Ok(());
         }
-        // A target may have left the control plane.
-        let configured = basis.cluster.control_plane().map(|node| node.address.clone());
-        let servers: BTreeSet<String> = configured.chain(operation.targets.iter().cloned()).collect();
-        let servers: Vec<String> = servers.into_iter().collect();
-        let sick = self.find_unhealthy(Component::ApiServer, &servers).await;
-        let healthy = servers.into_iter().map(|address| {
-            let is_healthy = !sick.contains_key(&address);
-            (address, is_healthy)
-        });
-        let lost: BTreeSet<&str> = operation.targets.iter().map(String::as_str).collect();
-        match api_available(&healthy.collect(), &lost) {
+        match self.api_gap(&basis.cluster, &operation.targets).await {
             // Another server is down since the decision: the next pass decides anew.
             Some(violation) => {
                 Err(Failure { nodes: BTreeSet::new(), why: violation.to_string(), is_hold: true })
             }
             None => Ok(()),
         }
+    }
+
+    /// I13 of the end of the API servers of these nodes, evaluated on the present ones.
+    pub(super) async fn api_gap(&self, cluster: &Cluster, lost: &[String]) -> Option<Violation> {
+        // One of the nodes may have left the control plane.
+        let configured = cluster.control_plane().map(|node| node.address.clone());
+        let servers: BTreeSet<String> = configured.chain(lost.iter().cloned()).collect();
+        let servers: Vec<String> = servers.into_iter().collect();
+        let sick = self.find_unhealthy(Component::ApiServer, &servers).await;
+        let healthy = servers.into_iter().map(|address| {
+            let is_healthy = !sick.contains_key(&address);
+            (address, is_healthy)
+        });
+        api_available(&healthy.collect(), &lost.iter().map(String::as_str).collect())
     }
 
     /// I18, evaluated on the present Node object before each command that boots a kubelet.
@@ -421,7 +425,7 @@ impl Executor {
     }
 
     /// Ends API servers. Each completes its requests first, for at most [`API_SERVER_GRACE`]; no command outlives its permit.
-    async fn end_api_servers(&self, targets: &[String]) -> Result<(), Failure> {
+    pub(super) async fn end_api_servers(&self, targets: &[String]) -> Result<(), Failure> {
         let container = ContainerName::from(Component::ApiServer);
         let end = Instant::now() + API_SERVER_GRACE;
         let mut ask = true;

@@ -54,6 +54,10 @@ impl EtcdCluster for Members {
         panic!("no member is removed")
     }
 
+    async fn move_leader(&self, _: &Permit, _: &[String], _: &str) -> Result<(), EtcdError> {
+        panic!("the leadership stays")
+    }
+
     async fn set_up_auth(&self, _: &Permit, _: &[String]) -> Result<(), EtcdError> {
         panic!("no user is created")
     }

@@ -6,6 +6,7 @@
 //!   sync, and no control plane node drains, reboots or is repaired (invariants I13 and I8).
 //! - Of the API servers that are not healthy, one with other arguments than the wanted ones restarts only while none with the
 //!   wanted ones is among them: a bad argument costs one API server.
+//! - An API server that ended for the reboot of its node starts after the reboot.
 //! - A controller manager or scheduler starts only while an API server is healthy.
 //! - No kubelet or proxy restarts with another image than the one that every running API server has, and none starts at another
 //!   minor version than theirs. An API server on a node without a known state counts with the minor version with which it
@@ -23,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Node;
-use madako_domain::reboot::RebootQueueEntry;
+use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::repair::queue::Items;
 use madako_domain::rollout::Rollout;
 use madako_domain::skew::{Skew, SkewRule, check_start};
@@ -35,6 +36,7 @@ use super::operation::KubernetesOperationName as Name;
 use super::outdated::{ComponentComparison, Wanted};
 use super::status::{ComponentStatus, KubernetesStatus};
 use crate::early_ends::ComponentOnNode;
+use crate::limits::REBOOT_BEGINS;
 use crate::outdated::Outdated;
 use madako_domain::component::Component;
 
@@ -227,10 +229,26 @@ impl<'a> Pass<'a> {
         self.input.status.nodes.get(&node.address).is_some_and(|node| node.reachable)
     }
 
+    /// True while a reboot whose command has begun is not known to have ended a node's processes.
+    fn is_about_to_reboot(&self, node: &Node) -> bool {
+        let begins = |entry: &RebootQueueEntry| {
+            entry.node == node.address
+                && entry.status == RebootStatus::Rebooting
+                && entry
+                    .last_transition_time
+                    .is_some_and(|at| at <= self.input.now && self.input.now < at + REBOOT_BEGINS)
+        };
+        self.component_status(Component::Kubelet, node).is_some_and(ComponentStatus::runs)
+            && self.input.reboots.values().any(|item| begins(&item.value))
+    }
+
     fn decide_api_servers(&mut self) {
         let name = Name::KubeApiserverRestart;
         let NodesByState { stopped, mut outdated, .. } =
             self.sort_nodes_by_state(Component::ApiServer, (name, name));
+        let (rebooting, stopped): (Vec<_>, Vec<_>) =
+            stopped.into_iter().partition(|node| self.is_about_to_reboot(node));
+        self.hold(name, BlockedBy::Reboots, node_addresses(&rebooting));
         self.start(name, &stopped);
         if let Some(reason) = rotation_obstacle(self.input) {
             let (resting, due): (Vec<_>, Vec<_>) =

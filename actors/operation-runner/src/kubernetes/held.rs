@@ -54,6 +54,8 @@ pub enum KubernetesBlockedBy {
     VersionSkew {
         skew: Skew,
     },
+    /// The API server ended for the reboot of its node.
+    Reboots,
     /// Not all members of etcd are in sync.
     EtcdNotInSync,
     /// Control plane nodes drain, reboot or are repaired (invariant I8).
@@ -151,6 +153,7 @@ impl fmt::Display for KubernetesBlockedBy {
                 )
             }
             Self::VersionSkew { skew } => write!(f, "I14: {skew}"),
+            Self::Reboots => f.write_str("the API server ended because its node reboots"),
             Self::EtcdNotInSync => f.write_str("not all members of etcd are in sync"),
             Self::ControlPlaneBusy { nodes } => {
                 write!(f, "these control plane nodes drain, reboot or are repaired: {}", nodes.join(", "))

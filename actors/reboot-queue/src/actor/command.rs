@@ -8,11 +8,15 @@ use madako_domain::reboot::RebootStatus;
 use madako_domain::repair::command::{CommandEnd, CommandOutcome};
 use madako_domain::state::ClusterState;
 use madako_effects::{AttemptEnd, Effect, Permits, attempt_command, find_undrained};
+use madako_protocol::actors::RunnerMessage;
 use madako_protocol::host::{Host, HostCommand};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::mailbox::Envelope;
 use madako_protocol::permit::Permit;
+use ractor::{ActorRef, registry};
+use tokio::sync::oneshot;
 
-use crate::limits::{CHECK_DRAIN_WITHIN, DELETE_WITHIN, HEARD_WITHIN};
+use crate::limits::{CHECK_DRAIN_WITHIN, DELETE_WITHIN, HEARD_WITHIN, PREPARE_PAUSE, PREPARE_WITHIN};
 
 /// An announced command.
 #[derive(Debug, Clone)]
@@ -28,6 +32,8 @@ pub(super) struct RebootCommand {
     pub(super) deadline: Duration,
     pub(super) attempts: u32,
     pub(super) interval: Duration,
+    /// Registered name of the operation runner if it prepares the node: one of the control plane.
+    pub(super) runner: Option<String>,
 }
 
 impl Effect for RebootCommand {
@@ -38,7 +44,7 @@ impl Effect for RebootCommand {
     }
 
     fn attempt_limit(&self) -> Duration {
-        CHECK_DRAIN_WITHIN + DELETE_WITHIN + self.deadline + HEARD_WITHIN
+        CHECK_DRAIN_WITHIN + DELETE_WITHIN + PREPARE_WITHIN + self.deadline + HEARD_WITHIN
     }
 
     fn pause_limit(&self) -> Duration {
@@ -59,8 +65,8 @@ impl RebootCommand {
         }
     }
 
-    /// Checks I16 once more before the first attempt, deletes the pods of `OnDelete` DaemonSets (CKE), and runs the
-    /// command. A later attempt may meet a node that an earlier one shut down.
+    /// Checks I16 once more before the first attempt, deletes the pods of `OnDelete` DaemonSets (CKE), lets the operation runner
+    /// prepare the node, and runs the command. A later attempt may meet a node that an earlier one shut down.
     pub(super) async fn run_attempt(
         &self,
         host: &dyn Host,
@@ -90,7 +96,11 @@ impl RebootCommand {
             let node = &self.node;
             tracing::warn!(node, why, "pods of OnDelete DaemonSets were not deleted before a reboot");
         }
-        // The deletions may outlive the first permit.
+        if let Err(why) = self.prepare().await {
+            let text = format!("not started, {why}");
+            return AttemptEnd::Final(CommandEnd { how: CommandOutcome::NotBegun, text });
+        }
+        // The deletions and the preparation may outlive the first permit.
         let permit = permits.get().await;
         attempt_command(host, &permit, command, "reboot", counts).await
     }
@@ -105,6 +115,30 @@ impl RebootCommand {
                 "the drain could not be checked: no answer of the API server within {CHECK_DRAIN_WITHIN:?}"
             )),
         }
+    }
+
+    /// Lets the operation runner check I13 and prepare the node.
+    async fn prepare(&self) -> Result<(), String> {
+        let Some(runner) = self.runner.as_ref().filter(|_| !is_planted(Canary::RebootMeetsApiServer)) else {
+            return Ok(());
+        };
+        let prepared = async {
+            loop {
+                if let Some(cell) = registry::where_is(runner.clone()) {
+                    let (reply, answer) = oneshot::channel();
+                    let message = RunnerMessage::PrepareReboot { node: self.node.clone(), reply };
+                    // A runner that has failed starts again.
+                    let sent = ActorRef::<Envelope<RunnerMessage>>::from(cell).cast(message.into());
+                    if let (Ok(()), Ok(prepared)) = (sent, answer.await) {
+                        return prepared;
+                    }
+                }
+                tokio::time::sleep(PREPARE_PAUSE).await;
+            }
+        };
+        tokio::time::timeout(PREPARE_WITHIN, prepared)
+            .await
+            .unwrap_or_else(|_| Err(format!("the node could not be prepared within {PREPARE_WITHIN:?}")))
     }
 
     async fn delete_pods(

@@ -55,6 +55,11 @@ impl EtcdAnswers {
         self.withdrawn_at = self.withdrawn_at.or(found.filter(is_withdrawn).map(|found| found.read_at));
     }
 
+    /// Answers so far do not count: a reboot did not begin for a reason that they do not have.
+    pub(super) fn forget(&mut self) {
+        self.since = Instant::now();
+    }
+
     /// True if kube-proxies may still send requests to the API server of a node that is drained.
     pub(super) fn takes_requests(&self) -> bool {
         self.withdrawn_at.is_none_or(|at| at.elapsed() < PROXIES_FOLLOW)
@@ -71,7 +76,7 @@ impl EtcdAnswers {
             _ if !operates => "its members are unknown, because operations on nodes are off",
             None => "its members have not been read yet",
             Some(found) if found.read_at < self.since => {
-                "its members have not been read since the last reboot of a control plane node"
+                "its members have not been read since the last reboot of a control plane node ended or was refused"
             }
             Some(found) if found.read_at.elapsed() > interval * FRESH_ANSWER_INTERVALS => {
                 "the last read of its members is too old"
@@ -172,7 +177,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         store.delete(&madako_domain::keys::reboot(0));
         answers.follow(&store.state(), None);
-        assert!(answers.fault(true, Some(&before), INTERVAL).unwrap().ends_with("of a control plane node"));
+        assert!(answers.fault(true, Some(&before), INTERVAL).unwrap().ends_with("ended or was refused"));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(answers.fault(true, Some(&found(&[true])), INTERVAL), None);
     }

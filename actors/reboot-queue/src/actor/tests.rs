@@ -259,6 +259,28 @@ async fn a_control_plane_node_reboots_after_the_operations_that_its_drain_makes_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_control_plane_node_reboots_after_its_preparation_and_a_refusal_holds_it() {
+    let mut world = World::new(queued(&[(0, "a"), (1, "w")]));
+    world.run_operations().await;
+    world.refuse_reboots(Some("I13: b is down"));
+    world.begin().await;
+    world.until_gone(1).await;
+    assert_eq!(world.prepared(), [""; 0], "a worker has no API server");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.host.ran().iter().filter(|words| *words == "reboot a").count(), 0);
+    let refused = world.prepared().len();
+    assert!((2..=13).contains(&refused), "after each read of the nodes: {refused}");
+    let history = world.history();
+    assert!(
+        history.iter().any(|it| it == "reboot-reboot cancelled not started, I13: b is down"),
+        "{history:?}"
+    );
+    world.refuse_reboots(None);
+    world.until_gone(0).await;
+    assert_eq!(world.prepared().len(), refused + 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn too_many_unreachable_nodes_hold_new_drains() {
     let mut world = World::new(queued(&[(0, "w")]));
     world.unreachable(&["x"]);

@@ -106,6 +106,7 @@ impl RebootState {
             deadline: command.timeout,
             attempts: config.attempts,
             interval: config.interval,
+            runner: self.given.runner.clone().filter(|_| is_control_plane(state, &next.node)),
         })
     }
 
@@ -240,6 +241,10 @@ impl RebootState {
 
 fn draining_entries(state: &ClusterState) -> impl Iterator<Item = (&i64, &Arc<Item<RebootQueueEntry>>)> {
     state.repair.reboots.iter().filter(|(_, item)| item.value.status == RebootStatus::Draining)
+}
+
+fn is_control_plane(state: &ClusterState, address: &str) -> bool {
+    state.cluster.iter().flat_map(|cluster| cluster.value.control_plane()).any(|node| node.address == address)
 }
 
 /// Name of the Node object of an address.

@@ -25,7 +25,7 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
 
 use super::SimulatedNodes;
-use super::faults::NetworkIsland;
+use super::faults::{NetworkIsland, NodeFault};
 use super::limits::{COMPONENT_DEADLINE, COMPONENT_START_TAKES, LATENCY};
 use super::log::{Effect, KubernetesFact, Observed};
 use super::machine::Machine;
@@ -339,6 +339,17 @@ fn unavailable_error(what: String) -> KubernetesError {
 }
 
 impl SimulatedNodes {
+    /// Notes that a reboot command takes a node away. Nothing is noted of a node that no effect reaches.
+    pub fn note_reboot(&self, address: &str) {
+        self.with_world(|world| {
+            if world.answers_requests(address) && !world.has_fault(address, NodeFault::EngineHangs) {
+                let has_server = world.is_healthy(Component::ApiServer, address);
+                let fact = KubernetesFact::Rebooted { address: address.to_owned(), has_server };
+                world.note(Observed::Kubernetes(fact));
+            }
+        });
+    }
+
     /// Number of requests to API servers. Reads of all Node objects are none: a watch keeps them.
     #[must_use]
     pub fn api_requests(&self) -> u64 {

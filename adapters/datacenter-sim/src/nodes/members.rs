@@ -124,6 +124,11 @@ impl EtcdCluster for SimulatedNodes {
         self.ask(Some(permit), addresses, Change::Remove { id }).await.map(drop)
     }
 
+    /// The simulated etcd has no leader.
+    async fn move_leader(&self, permit: &Permit, _: &[String], _: &str) -> Result<(), EtcdError> {
+        Ok(permit.check(Instant::now())?)
+    }
+
     async fn set_up_auth(&self, permit: &Permit, addresses: &[String]) -> Result<(), EtcdError> {
         self.ask(Some(permit), addresses, Change::SetUpAuthentication).await.map(drop)
     }

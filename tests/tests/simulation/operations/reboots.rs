@@ -1,4 +1,4 @@
-//! Reboots of all nodes of a large cluster with pods.
+//! Reboots of all nodes of a cluster with pods.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,11 +12,12 @@ use madako_domain::reboot::RebootQueueEntry;
 use madako_simulation::drains::PROTECTED;
 use madako_simulation::run::reboot_machines;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::at_a_site;
-use super::kubernetes::{CONTROL_PLANE, bootstrap_large};
+use super::kubernetes::{CONTROL_PLANE, bootstrap, bootstrap_large};
 use super::minor_upgrade::Pods;
-use super::site::{OUTAGE, Site, address, start};
+use super::site::{INTERVAL, NODES, OUTAGE, PATIENCE, Site, Stopped, address, start};
 
 const COUNT: usize = 500;
 /// Longest time of all reboots.
@@ -24,10 +25,10 @@ const REBOOTS_TAKE: Duration = Duration::from_secs(24 * 3600);
 
 /// A host whose commands act on the machines of the nodes. Each reboot succeeds, and each machine boots in time: three others
 /// would hold the queue until an operator releases them.
-fn host(site: &Site) -> SimulatedHost {
-    let config = DatacenterConfig::new(1, start(), 1, &[("compute", u32::try_from(COUNT).unwrap())]);
+fn host(site: &Site, count: usize) -> SimulatedHost {
+    let config = DatacenterConfig::new(1, start(), 1, &[("compute", u32::try_from(count).unwrap())]);
     let machines = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::clone(&site.world.clock));
-    for (number, machine) in machines.list_machines().into_iter().enumerate().take(COUNT) {
+    for (number, machine) in machines.list_machines().into_iter().enumerate().take(count) {
         machines.set_addresses(&machine.spec.serial, &[address(number).parse().unwrap()]).unwrap();
     }
     let reliable = CommandBehaviour { fails_percent: 0, hangs_percent: 0, ..CommandBehaviour::demo() };
@@ -36,13 +37,46 @@ fn host(site: &Site) -> SimulatedHost {
     host
 }
 
-/// Requests the reboots of all nodes, as `ckecli reboot-queue add` does.
-async fn request_all(site: &mut Site) {
-    for (index, number) in (0..).zip(0..COUNT) {
-        let entry = RebootQueueEntry { index, ..RebootQueueEntry::new(address(number)) };
+/// Lets the nodes of a site have pods, and reboots take them away.
+fn start_pods(site: &mut Site, count: usize) -> (SimulatedHost, Pods) {
+    let host = host(site, count);
+    let pods = Pods::start(site, host.clone());
+    reboot_machines(site.world.hosts.as_ref().unwrap(), Some(site.nodes.clone()));
+    site.reboot = json!({
+        "reboot_command": [REBOOT], "boot_check_command": [BOOT_CHECK], "max_concurrent_reboots": 20,
+        "command_retries": 1, "protected_namespaces": {"matchLabels": {"team": PROTECTED}},
+        "evict_retries": 20, "evict_interval": 3,
+    });
+    (host, pods)
+}
+
+/// Requests the reboots of nodes, as `ckecli reboot-queue add` does.
+async fn request(site: &mut Site, nodes: &[usize]) {
+    for (index, number) in (0..).zip(nodes) {
+        let entry = RebootQueueEntry { index, ..RebootQueueEntry::new(address(*number)) };
         site.put(&keys::reboot(index), &serde_json::to_string(&entry).unwrap()).await;
     }
-    site.put(keys::REBOOTS_WRITE_INDEX, &COUNT.to_string()).await;
+    site.put(keys::REBOOTS_WRITE_INDEX, &nodes.len().to_string()).await;
+}
+
+/// Three control plane nodes reboot, one after another.
+pub async fn reboot_control_plane(site: &mut Site) -> Result<(), Stopped> {
+    let _host = start_pods(site, NODES);
+    bootstrap(site).await?;
+    request(site, &CONTROL_PLANE).await;
+    let patience = Instant::now() + PATIENCE;
+    while count_left(site).await > 0 {
+        site.pass(INTERVAL).await;
+        if site.world.facts.has_findings() {
+            return Err(Stopped);
+        }
+        if Instant::now() > patience {
+            let left = count_left(site).await;
+            site.restless = Some(format!("{left} reboots are left\n{}", site.world.history.last_lines(40)));
+            return Err(Stopped);
+        }
+    }
+    site.settled(&CONTROL_PLANE).await
 }
 
 /// Number of entries that are left.
@@ -56,16 +90,9 @@ async fn count_left(site: &mut Site) -> i64 {
 #[ignore = "minutes: five hundred nodes (make test-long)"]
 fn reboots_of_five_hundred_nodes_end_while_kubelets_and_api_servers_fail() {
     at_a_site(async |site| {
-        let host = host(site);
-        let pods = Pods::start(site, host.clone());
-        reboot_machines(site.world.hosts.as_ref().unwrap(), Some(site.nodes.clone()));
-        site.reboot = json!({
-            "reboot_command": [REBOOT], "boot_check_command": [BOOT_CHECK], "max_concurrent_reboots": 20,
-            "command_retries": 1, "protected_namespaces": {"matchLabels": {"team": PROTECTED}},
-            "evict_retries": 20, "evict_interval": 3,
-        });
+        let (host, pods) = start_pods(site, COUNT);
         let workers = bootstrap_large(site, COUNT).await;
-        request_all(site).await;
+        request(site, &(0..COUNT).collect::<Vec<_>>()).await;
         let began = site.began.elapsed();
         let mut round = 0_usize;
         while count_left(site).await > 0 {
@@ -85,5 +112,16 @@ fn reboots_of_five_hundred_nodes_end_while_kubelets_and_api_servers_fail() {
             host.runs().into_iter().filter(|run| run.program == REBOOT).map(|run| run.address).collect();
         assert_eq!(rebooted, (0..COUNT).map(address).collect());
         pods.check_end(site);
+    });
+}
+
+#[test]
+fn a_control_plane_node_reboots_after_its_api_server_ended_beside_healthy_ones() {
+    at_a_site(async |site| {
+        reboot_control_plane(site).await.unwrap();
+        let verdicts = site.world.facts.verdicts();
+        for promise in [Promise::EndedBeforeReboot, Promise::ApiKept, Promise::EndpointsWithdrawn] {
+            assert!(verdicts[&promise].judged >= 3, "{promise:?}: {verdicts:?}");
+        }
     });
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::renewal::Issuer;
 use super::site::{Disturbance, INTERVAL, NODES, OUTAGE, PATIENCE, Recorded, Site, Stopped, address, start};
-use super::{kubernetes, objects, renewal, rotation, survey, vault};
+use super::{kubernetes, objects, reboots, renewal, rotation, survey, vault};
 
 /// Time for which a node with another host key is left alone.
 const UNKNOWN_KEY: Duration = Duration::from_secs(120);
@@ -61,6 +61,8 @@ pub enum Story {
     BadArgument,
     /// Another key with which API servers encrypt Secrets.
     EncryptionRotation,
+    /// The control plane nodes of Kubernetes reboot, one after another.
+    Reboots,
     /// The objects of Kubernetes, with resources that are refused, unknown and deleted.
     Objects,
 }
@@ -101,7 +103,7 @@ pub struct Played {
 }
 
 impl Story {
-    pub const SEEDED: [(&str, Self); 10] = [
+    pub const SEEDED: [(&str, Self); 11] = [
         ("bootstrap", Self::Bootstrap),
         ("life", Self::Life),
         ("four-members", Self::FourMembers),
@@ -111,6 +113,7 @@ impl Story {
         ("kubernetes", Self::KubernetesLife),
         ("failed-roll", Self::FailedRoll),
         ("bad-argument", Self::BadArgument),
+        ("reboots", Self::Reboots),
         ("objects", Self::Objects),
     ];
 
@@ -137,6 +140,7 @@ impl Story {
             Self::KubernetesRenewalByVault => renewal::tell(site, Issuer::Vault).await,
             Self::FailedRoll => kubernetes::fail_roll(site).await,
             Self::BadArgument => kubernetes::correct_argument(site).await,
+            Self::Reboots => reboots::reboot_control_plane(site).await,
             Self::EncryptionRotation => rotation::tell(site).await,
             Self::Objects => objects::tell(site).await,
         }

@@ -64,6 +64,14 @@ fn an_api_server_ends_only_out_of_its_endpoints() {
 }
 
 #[test]
+fn a_node_reboots_after_its_api_server_ended() {
+    judges(Promise::EndedBeforeReboot, |tape, is_spoiled| {
+        let rebooted = ComponentFact::Rebooted { address: address(1), has_server: is_spoiled };
+        tape.tell(Fact::Component(rebooted));
+    });
+}
+
+#[test]
 fn an_api_server_becomes_ready_after_it_served() {
     judges(Promise::ServedBeforeReady, |tape, is_spoiled| {
         let ready = ComponentFact::ServerReady { address: address(1), has_served: !is_spoiled };

@@ -228,6 +228,10 @@ impl EtcdCluster for LinkedEtcd {
         self.change("removal of a member", permit, self.inner.remove(permit, addresses, id)).await
     }
 
+    async fn move_leader(&self, permit: &Permit, addresses: &[String], from: &str) -> Result<(), EtcdError> {
+        self.change("move of the leadership", permit, self.inner.move_leader(permit, addresses, from)).await
+    }
+
     async fn set_up_auth(&self, permit: &Permit, addresses: &[String]) -> Result<(), EtcdError> {
         self.change("setup of authentication", permit, self.inner.set_up_auth(permit, addresses)).await
     }

@@ -84,6 +84,7 @@ pub fn reboot_machines(hosts: &CommandHosts, nodes: Option<SimulatedNodes>) {
             let place = NodePlace::Address(address.clone());
             kubernetes.with_cluster(|cluster| cluster.set_ready(&address, false));
             if let Some(nodes) = &nodes {
+                nodes.note_reboot(&address);
                 nodes.begin(&place, NodeFault::Kill);
             }
             boot.await;

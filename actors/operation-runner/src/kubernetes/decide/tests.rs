@@ -320,6 +320,28 @@ fn all_api_servers_start_together_if_none_runs() {
 }
 
 #[test]
+fn an_api_server_that_ended_for_a_reboot_starts_after_the_reboot() {
+    let mut fleet = Fleet::new(3, 0);
+    fleet.of(A, Component::ApiServer).container.to_mut().running = false;
+    let start = ["kube-apiserver-restart: 10.0.0.1"];
+    let mut rows_since = |status, seconds: i64, kubelet_runs| {
+        let since = NOW - time::Duration::seconds(seconds);
+        let entry =
+            RebootQueueEntry { status, last_transition_time: Some(since), ..RebootQueueEntry::new(A) };
+        fleet.reboots.insert(0, Arc::new(Item { value: entry, created: 1, revision: 1 }));
+        fleet.of(A, Component::Kubelet).container.to_mut().running = kubelet_runs;
+        let of_server = |row: &String| row.contains("apiserver");
+        fleet.rows().into_iter().filter(of_server).collect::<Vec<_>>()
+    };
+    let held = ["held kube-apiserver-restart reboots: 10.0.0.1"];
+    assert_eq!(rows_since(RebootStatus::Rebooting, 100, true), held);
+    assert_eq!(rows_since(RebootStatus::Rebooting, 100, false), start, "the node went down");
+    assert_eq!(rows_since(RebootStatus::Rebooting, 190, true), start, "it did not go down");
+    assert_eq!(rows_since(RebootStatus::Rebooting, -1, true), start, "a time of another clock");
+    assert_eq!(rows_since(RebootStatus::Draining, 100, true), start);
+}
+
+#[test]
 fn one_healthy_api_server_restarts_at_a_time() {
     let mut fleet = Fleet::new(3, 0);
     fleet.outdate(Component::ApiServer);

@@ -12,7 +12,9 @@ use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use madako_domain::reboot::{RebootQueueEntry, RebootSettings};
 use madako_domain::record::Record;
 use madako_domain::state::ClusterState;
-use madako_protocol::actors::{CommitError, Committed, LeaderMessage, Mutation, RebootMessage};
+use madako_protocol::actors::{
+    CommitError, Committed, LeaderMessage, Mutation, RebootMessage, RunnerMessage,
+};
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
@@ -359,7 +361,40 @@ impl Actor for FakeLeader {
     }
 }
 
+/// An operation runner that prepares nodes for their reboots, or refuses with this reason.
+struct FakeRunner;
+
+type Preparations = Arc<Mutex<(Vec<String>, Option<String>)>>;
+
+impl Actor for FakeRunner {
+    type Msg = Envelope<RunnerMessage>;
+    type State = Preparations;
+    type Arguments = Preparations;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Envelope<RunnerMessage>>,
+        preparations: Preparations,
+    ) -> Result<Preparations, ActorProcessingErr> {
+        Ok(preparations)
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Envelope<RunnerMessage>>,
+        envelope: Envelope<RunnerMessage>,
+        preparations: &mut Preparations,
+    ) -> Result<(), ActorProcessingErr> {
+        let RunnerMessage::PrepareReboot { node, reply } = envelope.open() else { panic!("another message") };
+        let mut preparations = preparations.lock().unwrap();
+        preparations.0.push(node);
+        let _ = reply.send(preparations.1.clone().map_or(Ok(()), Err));
+        Ok(())
+    }
+}
+
 pub(super) struct World {
+    preparations: Preparations,
     leader_state: Arc<Mutex<LeaderState>>,
     pub(super) host: Arc<FakeHost>,
     pub(super) kubernetes: Arc<FakeKubernetes>,
@@ -390,6 +425,7 @@ impl World {
             events: Arc::clone(&events) as Arc<dyn EventSink>,
             state,
             operations: Some(operations),
+            runner: None,
             host: Some(Arc::clone(&host) as Arc<dyn Host>),
             kubernetes: Some(Arc::clone(&kubernetes) as Arc<dyn Kubernetes>),
             page: latest::channel().0,
@@ -404,7 +440,35 @@ impl World {
             read_at: Instant::now(),
         };
         let refresh = Arc::new(Mutex::new(refresh));
-        Self { leader_state, host, kubernetes, events, found, clock, arguments, actor: None, refresh }
+        Self {
+            preparations: Arc::default(),
+            leader_state,
+            host,
+            kubernetes,
+            events,
+            found,
+            clock,
+            arguments,
+            actor: None,
+            refresh,
+        }
+    }
+
+    /// From now on the operation runner prepares nodes.
+    pub(super) async fn run_operations(&mut self) {
+        let runner = format!("{}/runner", self.arguments.leader);
+        Actor::spawn(Some(runner.clone()), FakeRunner, Arc::clone(&self.preparations)).await.unwrap();
+        self.arguments.runner = Some(runner);
+    }
+
+    /// The reason for which the operation runner refuses reboots.
+    pub(super) fn refuse_reboots(&self, why: Option<&str>) {
+        self.preparations.lock().unwrap().1 = why.map(str::to_owned);
+    }
+
+    /// Nodes that the operation runner was asked to prepare.
+    pub(super) fn prepared(&self) -> Vec<String> {
+        self.preparations.lock().unwrap().0.clone()
     }
 
     pub(super) async fn begin(&mut self) {
