@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use madako_etcd_members::{BackupsOnHost, CLIENT_PORT, EtcdMembers};
-use madako_kubernetes::{ControlPlane, NodeComponents};
+use madako_kubernetes::{ApiServerAccess, ConnectError, ControlPlane, NodeComponents};
 use madako_operation_runner::RunnerPorts;
 use madako_pki::vault::Vault;
 use madako_pki::{BuiltInAuthorities, ChosenAuthorities, Keys, LoginKeySources, SharedSecrets};
@@ -17,16 +17,24 @@ use crate::config::Operations;
 use crate::nodes::{BackupPorts, OperationsPorts};
 use crate::vault::VaultTransports;
 
-/// The components of Kubernetes on the nodes of a store. Their users share the certificate and the watch of nodes.
-#[must_use]
+/// The components of Kubernetes on the nodes of a store. Their users share the certificate and the watch of nodes. `kubeconfig`:
+/// objects are read and changed at its API server alone.
+///
+/// # Errors
+/// The client of the kubeconfig cannot be created.
 pub fn node_components(
     operations: &Operations,
     store: &Arc<dyn Store>,
     clock: Arc<dyn Clock>,
+    kubeconfig: Option<&ApiServerAccess>,
     seed: u64,
-) -> Arc<NodeComponents> {
+) -> Result<Arc<NodeComponents>, ConnectError> {
     let authorities = choose_authorities(&vault_client(store), operations.pki.as_ref(), store, clock);
-    Arc::new(NodeComponents::new(authorities, seed))
+    let components = NodeComponents::new(authorities, seed);
+    Ok(Arc::new(match kubeconfig {
+        Some(access) => components.with_server(access)?,
+        None => components,
+    }))
 }
 
 /// The ports that a configuration asks for. Backups need the host. `None`: operations are off.

@@ -254,8 +254,14 @@ impl Service {
             Arc::new(ReqwestTransport::new().map_err(ServiceError::Transport)?);
         let store_port = Arc::clone(&store) as Arc<dyn Store>;
         let seed = options.instance.seed;
-        let components =
-            operations::node_components(&options.operations, &store_port, Arc::clone(&clock), seed);
+        let components = operations::node_components(
+            &options.operations,
+            &store_port,
+            Arc::clone(&clock),
+            options.kubernetes.as_ref(),
+            seed,
+        );
+        let components = components.map_err(ServiceError::Kubernetes)?;
         let control_plane = || operations::control_plane_port(&options.operations, &store_port, &components);
         let mut ports = Ports {
             store: Arc::clone(&store_port),

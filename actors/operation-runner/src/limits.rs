@@ -90,15 +90,11 @@ pub(crate) const SLOW_FACTOR: u32 = 4;
 pub(crate) const NEVER_SLOW: Duration = Duration::from_millis(50);
 /// Time for a kubelet to register its node: some seconds, and more on a busy machine.
 pub(crate) const REGISTERED: time::Duration = time::Duration::seconds(60);
-/// Attempts of the command that waits for kubelets, as in CKE.
-pub(crate) const KUBELET_TRIES: u32 = 10;
-/// Pause between these attempts, as in CKE.
-pub(crate) const KUBELET_PAUSE: Duration = Duration::from_secs(5);
 /// Time for an API server to complete its requests after SIGTERM: a request lasts up to 60 s.
 pub(crate) const API_SERVER_GRACE: Duration = Duration::from_secs(70);
 /// Time after the begin of a reboot within which the processes of the node may still run: the graceful end of its API server, and a
-/// minute each for the checks before it and for a command that returns before the node goes down.
-pub(crate) const REBOOT_BEGINS: time::Duration = time::Duration::seconds(190);
+/// minute each for the checks before it, for the command, and for a node that goes down after the command.
+pub(crate) const REBOOT_BEGINS: time::Duration = time::Duration::seconds(250);
 /// Health checks at the same time: with 30 dead nodes in 1,000, all checks end within half a minute.
 pub(crate) const MOST_CHECKS: usize = 64;
 /// Attempts to promote a learner. A database of 8 GiB takes some minutes to reach it.
@@ -140,6 +136,6 @@ const _: () = assert!(
     "changes of Node objects, 15 s each, end before their command counts as lost"
 );
 const _: () = assert!(
-    REBOOT_BEGINS.whole_seconds() as u64 == API_SERVER_GRACE.as_secs() + 120,
+    REBOOT_BEGINS.whole_seconds() as u64 == API_SERVER_GRACE.as_secs() + 180,
     "an API server that ended for a reboot does not start before it"
 );

@@ -219,8 +219,7 @@ impl RebootState {
         // No decision on a state that is older than this actor's last write or rejected change.
         let newest = self.state.clone().filter(|state| self.effects.may_decide_on(state.revision));
         let Some(state) = newest else { return };
-        let found = self.given.operations.as_ref().and_then(|operations| operations.newest());
-        self.answers.follow(&state, found.as_deref());
+        self.answers.follow(&state);
         self.clear(&state);
         if self.record_conclusion(&state) {
             return;
@@ -258,7 +257,6 @@ impl RebootState {
             leaves_kubelets: self.given.operations.is_none()
                 || found.as_ref().is_some_and(|found| !found.updates_kubelets),
             operation_due: found.as_ref().is_none_or(|found| found.is_due),
-            takes_requests: self.answers.takes_requests(),
             host: self.given.host.is_some(),
             kubernetes: self.given.kubernetes.is_some(),
         };

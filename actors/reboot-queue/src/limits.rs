@@ -20,9 +20,9 @@ pub(crate) const FIRST_DRAIN_CHECK: Duration = Duration::from_secs(60);
 pub(crate) const DELETE_WITHIN: Duration = Duration::from_secs(60);
 /// Time for the check of a drain before a reboot: a node and its pods with the port's 30 s each.
 pub(crate) const CHECK_DRAIN_WITHIN: Duration = Duration::from_secs(60);
-/// Time for the preparation of a control plane node: the graceful end of its API server takes up to 70 s, a health check 5 s and
-/// a move of etcd's leadership 10 s.
-pub(crate) const PREPARE_WITHIN: Duration = Duration::from_secs(120);
+/// Time for the preparation of a control plane node: the graceful end of its API server takes up to 70 s, each of two changes of
+/// endpoints 15 s, health checks 5 s, the wait for proxies 5 s, and a move of etcd's leadership 10 s.
+pub(crate) const PREPARE_WITHIN: Duration = Duration::from_secs(150);
 /// Pause before the next question to an operation runner that does not run or does not know the newest configuration.
 pub(crate) const PREPARE_PAUSE: Duration = Duration::from_secs(1);
 /// Wait for a command's end after its deadline: the host ends all processes of a command, and a busy host reports

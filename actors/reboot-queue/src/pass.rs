@@ -90,8 +90,6 @@ pub struct Live {
     pub api: BTreeMap<String, String>,
     /// An operation on nodes is due or runs.
     pub operation_due: bool,
-    /// kube-proxies may still send requests to the API server of a control plane node that is drained.
-    pub takes_requests: bool,
     /// Operations leave the kubelets of drained nodes as they are.
     pub leaves_kubelets: bool,
     /// This instance runs commands.
@@ -375,10 +373,6 @@ impl<'a> View<'a> {
         }
         if let Some(why) = self.live.etcd.as_ref().filter(|_| is_control_plane) {
             return Some(BlockedBy::EtcdNotGood { why: why.clone() });
-        }
-        // An operation makes the endpoint of its API server not ready.
-        if is_control_plane && self.live.takes_requests {
-            return Some(BlockedBy::OperationDue);
         }
         self.api_waits(node)
     }

@@ -26,11 +26,11 @@ use tokio::time::Instant;
 
 use self::kinds::KnownKinds;
 use crate::access::ApiServerAccess;
-use crate::api::{ApiServer, Limits};
+use crate::api::{ApiServer, ConnectError, Limits};
 use crate::exchange::{self, Call, RequestDeadline, ServerClient};
 use crate::limits::{
     CERTIFICATE, CERTIFICATE_AGE, CHECK_DEADLINE, MAX_CHECK_BYTES, MAX_METRICS_BYTES, METRICS_DEADLINE,
-    RENEWAL_PAUSE,
+    RENEWAL_PAUSE, WRITE_DEADLINE,
 };
 use crate::node_watch::WatchedNodes;
 use crate::{answer, convert};
@@ -39,10 +39,12 @@ use crate::{answer, convert};
 const USER: &str = "admin";
 const GROUP: &str = "system:masters";
 
-/// Components with certificates of a cluster's authorities.
+/// Components with certificates of a cluster's authorities. A kubeconfig may name the API server for the rest.
 pub struct NodeComponents {
     authorities: Arc<dyn Authorities>,
     ports: Ports,
+    /// Answers in place of all API servers of the control plane, except about their own state.
+    fixed: Option<Arc<ApiServer>>,
     /// Outlives each certificate.
     nodes: Arc<WatchedNodes>,
     present: tokio::sync::Mutex<Option<CurrentSession>>,
@@ -86,7 +88,18 @@ impl NodeComponents {
     #[must_use]
     pub fn with_ports(authorities: Arc<dyn Authorities>, ports: fn(Component) -> u16, seed: u64) -> Self {
         let nodes = Arc::new(WatchedNodes::new(seed));
-        Self { authorities, ports, nodes, present: tokio::sync::Mutex::new(None) }
+        Self { authorities, ports, fixed: None, nodes, present: tokio::sync::Mutex::new(None) }
+    }
+
+    /// Lets one API server, with credentials of its own, answer in place of those of the control plane. Health checks, versions
+    /// and measurements still ask each API server.
+    ///
+    /// # Errors
+    /// The client cannot be created.
+    pub fn with_server(mut self, access: &ApiServerAccess) -> Result<Self, ConnectError> {
+        let server = ApiServer::with_nodes(access, Limits::default(), Arc::clone(&self.nodes))?;
+        self.fixed = Some(Arc::new(server));
+        Ok(self)
     }
 
     /// The session whose certificate is not about to end. Without an answer of the authorities, a certificate stays in use
@@ -166,6 +179,9 @@ impl NodeComponents {
     where
         F: Future<Output = Result<R, KubernetesError>>,
     {
+        if let Some(server) = &self.fixed {
+            return ask(Arc::clone(server)).await;
+        }
         let session = self.open_session(what).await?;
         let mut failed = unusable_answer(what, "no API server is known");
         for address in servers {
@@ -176,6 +192,16 @@ impl NodeComponents {
         }
         Err(failed)
     }
+}
+
+/// Ends a request that may take [`WRITE_DEADLINE`] at all API servers together: a webhook that does not answer at one does not
+/// answer at the next one.
+async fn limit_write<R>(
+    what: &str,
+    sent: impl Future<Output = Result<R, KubernetesError>>,
+) -> Result<R, KubernetesError> {
+    let late = |_| unusable_answer(what, format!("no API server answered within {WRITE_DEADLINE:?}"));
+    tokio::time::timeout(WRITE_DEADLINE, sent).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
 }
 
 fn node_access(
@@ -254,7 +280,8 @@ impl Components for NodeComponents {
             Err(KubernetesError::Unavailable { .. }) if began.elapsed() >= CHECK_DEADLINE => {}
             answered => drop(answered?),
         }
-        if session.connect_server(&what, address)?.client.take_refused() {
+        let fixed = self.fixed.as_ref().is_some_and(|server| server.client.take_refused());
+        if session.connect_server(&what, address)?.client.take_refused() || fixed {
             let why = "it refused another request since the last list".to_owned();
             return Err(KubernetesError::Refused { what, status: 429, why });
         }
@@ -330,6 +357,6 @@ impl Components for NodeComponents {
         }
         let add =
             |server: Arc<ApiServer>| async move { leases::add_taints(&server, permit, node, taints).await };
-        self.ask_any_server(&what, servers, add).await
+        limit_write(&what, self.ask_any_server(&what, servers, add)).await
     }
 }

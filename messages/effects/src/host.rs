@@ -12,13 +12,24 @@ use tracing::{Instrument as _, field, info_span};
 use crate::action::Conclusion;
 use crate::permits::Permits;
 
-/// Runs attempt number `attempt` of at most `attempts` of a command. `kind` names the command in its span.
+/// The attempts at a command.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempts {
+    /// Number of the attempt, from 1.
+    pub number: u32,
+    /// Maximum number.
+    pub most: u32,
+    /// A command that was killed, whose outcome is unknown, runs again.
+    pub repeats_killed: bool,
+}
+
+/// Runs an attempt at a command. `kind` names the command in its span.
 pub async fn attempt_command(
     host: &dyn Host,
     permit: &Permit,
     command: HostCommand,
     kind: &'static str,
-    (attempt, attempts): (u32, u32),
+    Attempts { number: attempt, most: attempts, repeats_killed }: Attempts,
 ) -> AttemptEnd<CommandEnd> {
     let span = info_span!("command", kind, attempt, outcome = field::Empty);
     let ended = host.run(permit, command).instrument(span.clone()).await;
@@ -29,6 +40,10 @@ pub async fn attempt_command(
                 how: CommandOutcome::Succeeded,
                 text: describe_outcome(&outcome),
             });
+        }
+        Ok(outcome) if !repeats_killed && !matches!(outcome.end, HostEnd::Exited { .. }) => {
+            let text = format!("outcome unknown: {}", describe_outcome(&outcome));
+            return AttemptEnd::Final(CommandEnd { how: CommandOutcome::Unknown, text });
         }
         Ok(outcome) => describe_outcome(&outcome),
         Err(HostError::Permit(_)) => return AttemptEnd::NotBegun,

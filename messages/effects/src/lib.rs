@@ -44,7 +44,7 @@ pub use madako_protocol::effect::{AttemptEnd, EffectEvent};
 pub use crate::action::{Action, Conclusion, Effect, Evidence, RemainingEffect};
 pub use crate::changes::{RETRY_FIRST, RETRY_MOST};
 pub use crate::drain::{CordonCheck, DrainOrder, DrainRules, find_undrained};
-pub use crate::host::{attempt_command, command_end, run_check};
+pub use crate::host::{Attempts, attempt_command, command_end, run_check};
 pub use crate::permits::{PERMIT_PAUSE, Permits};
 pub use crate::shell::EffectRunner;
 pub use crate::workflow::Workflow;

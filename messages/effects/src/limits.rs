@@ -19,6 +19,10 @@ pub(crate) const DRAIN_POLL: Duration = Duration::from_secs(5);
 /// Pause before the next request for a permit. The end of the reign stops a requester that never gets one.
 pub const PERMIT_PAUSE: Duration = Duration::from_secs(1);
 
+/// Attempts at an effect whose permit ends before the answer. A new permit usually lasts longer than a write at an API server may
+/// take; a server that does not answer must not keep the effect for good.
+pub(crate) const EFFECT_TRIES: u32 = 3;
+
 /// Time after which a request for a permit counts as unanswered. Its caller gives up after [`PERMIT_DEADLINE`], so
 /// the answer was lost.
 pub(crate) const PERMIT_LOST: Duration = PERMIT_DEADLINE.saturating_add(Duration::from_secs(1));

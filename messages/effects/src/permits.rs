@@ -6,6 +6,7 @@ use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::leader::ask_leader_for_permit;
 use madako_protocol::permit::{Moment, Permit, PermitEnded};
 
+use crate::limits::EFFECT_TRIES;
 pub use crate::limits::PERMIT_PAUSE;
 
 /// A source of permits.
@@ -28,8 +29,8 @@ impl Permits {
         }
     }
 
-    /// Executes an effect on Kubernetes, and repeats it with a new permit as long as permits expire before the
-    /// answer. `waits` receives the error before each repetition. The effect must be idempotent.
+    /// Executes an effect on Kubernetes, and repeats it with a new permit if the permit expires before its begin, or a few times
+    /// before the answer. `waits` receives the error before each repetition. The effect must be idempotent.
     ///
     /// # Errors
     /// Kubernetes refused the effect, or did not answer while the permit was valid.
@@ -41,6 +42,7 @@ impl Permits {
     where
         F: Future<Output = Result<T, KubernetesError>>,
     {
+        let mut unanswered = 0;
         loop {
             let permit = self.get().await;
             let error = match does(permit).await {
@@ -50,7 +52,10 @@ impl Permits {
             let was_ended = match error {
                 KubernetesError::Permit(_) => true,
                 // The request was cut off at the end of the permit at the latest.
-                KubernetesError::Unavailable { .. } => Moment::now() >= permit.expires_at(),
+                KubernetesError::Unavailable { .. } => {
+                    unanswered += 1;
+                    Moment::now() >= permit.expires_at() && unanswered < EFFECT_TRIES
+                }
                 _ => false,
             };
             if !was_ended {
@@ -66,5 +71,60 @@ impl Permits {
 impl PermitSource for Permits {
     async fn permit(&self) -> Result<Permit, PermitEnded> {
         Ok(self.get().await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use madako_protocol::actors::LeaderMessage;
+    use madako_protocol::mailbox::Envelope;
+    use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+    use super::*;
+
+    const PERMIT: Duration = Duration::from_secs(5);
+
+    /// Its permits last for [`PERMIT`].
+    struct Leader;
+
+    impl Actor for Leader {
+        type Msg = Envelope<LeaderMessage>;
+        type State = ();
+        type Arguments = ();
+
+        async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<(), ActorProcessingErr> {
+            Ok(())
+        }
+
+        async fn handle(
+            &self,
+            _: ActorRef<Self::Msg>,
+            envelope: Self::Msg,
+            (): &mut (),
+        ) -> Result<(), ActorProcessingErr> {
+            let LeaderMessage::Permit { epoch, reply } = envelope.open() else { panic!("another message") };
+            let _ = reply.send(Some(Permit::give(epoch, Moment::now() + PERMIT)));
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_effect_that_is_never_answered_ends_after_a_few_permits() {
+        let permits = Permits { leader: "leader-of-effects".to_owned(), epoch: 1 };
+        Actor::spawn(Some(permits.leader.clone()), Leader, ()).await.unwrap();
+        let error = KubernetesError::Unavailable { what: "a write".to_owned(), why: "silence".to_owned() };
+        let began = Moment::now();
+        let silent = |permit: Permit| {
+            let error = error.clone();
+            async move {
+                tokio::time::sleep_until(permit.expires_at()).await;
+                Err::<(), _>(error)
+            }
+        };
+        assert_eq!(permits.run_effect(silent, |_| ()).await, Err(error.clone()));
+        let took = began.elapsed();
+        assert!((PERMIT * EFFECT_TRIES..PERMIT * (EFFECT_TRIES + 1)).contains(&took), "{took:?}");
     }
 }

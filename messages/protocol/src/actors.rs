@@ -398,12 +398,12 @@ pub enum RunnerMessage {
     Measured(BTreeMap<String, Result<Duration, KubernetesError>>),
     /// The commit of the phase ended.
     PhaseWritten(Result<Committed, CommitError>),
-    /// Moves etcd's leadership away from a control plane node and ends its API server: its reboot is about to begin. Dropping
-    /// the receiver of the reply cancels nothing.
+    /// Withdraws the endpoints of a control plane node's API server, moves etcd's leadership away from the node, and ends the API
+    /// server: the reboot of the node is about to begin. Dropping the receiver of the reply cancels the rest.
     PrepareReboot {
         /// Address of the node.
         node: String,
-        /// Takes the reason not to reboot: invariant I13. No reply: the runner cannot tell at present.
+        /// Takes the reason not to reboot, such as invariant I13. No reply: the runner cannot tell at present.
         reply: oneshot::Sender<Result<(), String>>,
     },
 }

@@ -157,7 +157,11 @@ impl RunnerState {
             input.cluster,
             status.registered.as_ref(),
         );
-        let watched = input.cluster.nodes.iter().filter_map(|node| {
+        // A node that is away for another reason is no failure of the roll.
+        let requested = part.reboots.range(0..).map(|(_, item)| &item.value).filter(|it| it.is_under_way());
+        let away: BTreeSet<&str> = requested.map(|entry| entry.node.as_str()).collect();
+        let watched = input.cluster.nodes.iter().filter(|node| !away.contains(node.address.as_str()));
+        let watched = watched.filter_map(|node| {
             let component: Component = rollout.watched.get(&node.address)?.parse().ok()?;
             let may_restart = match &emptied {
                 Some(emptied) => emptied.contains(&node.address),

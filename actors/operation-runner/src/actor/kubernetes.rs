@@ -8,7 +8,7 @@ use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::{Cluster, Node, Taint};
 use madako_domain::component::Component;
 use madako_domain::containers::ContainerName;
-use madako_domain::invariants::{Violation, api_available, check_boot_taints};
+use madako_domain::invariants::{api_available, check_boot_taints};
 use madako_domain::limits::PROXIES_FOLLOW;
 use madako_domain::skew::{KubernetesVersion, check_versions};
 use madako_protocol::authorities::IssuedCertificate;
@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use super::collect::read_server_versions;
 use super::execute::{Basis, Executor, Failure};
+use crate::command::Command as RunnerCommand;
 use crate::kubernetes::certificates::{CertificateSubject, certificate_request};
 use crate::kubernetes::command::KubernetesCommand as Command;
 use crate::kubernetes::configuration::Configuration;
@@ -33,7 +34,7 @@ use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::outdated::Wanted;
 use crate::kubernetes::params::builtin_parameters;
 use crate::kubernetes::versions::{all_images, distinct_images, known_versions};
-use crate::limits::{API_SERVER_GRACE, KUBELET_PAUSE, KUBELET_TRIES};
+use crate::limits::API_SERVER_GRACE;
 use crate::operation::{Operation, OperationName};
 
 /// Directory above all files of Kubernetes, apart from those of CNI.
@@ -49,6 +50,16 @@ impl From<KubernetesError> for Failure {
     fn from(error: KubernetesError) -> Self {
         error.to_string().into()
     }
+}
+
+fn is_restart(operation: &Operation) -> bool {
+    operation.name == OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart)
+}
+
+/// True if clients leave the API server before an operation ends it.
+fn withdraws_endpoints(operation: &Operation) -> bool {
+    let waits = |command: &RunnerCommand| *command == RunnerCommand::Kubernetes(Command::WaitForProxies);
+    operation.commands.iter().any(waits) || is_planted(Canary::EndpointsLeftReady)
 }
 
 /// The nodes whose taints are refused, or not as they should be. Each backs off alone.
@@ -94,27 +105,46 @@ impl Executor {
         if !command.may_end_api_server() || skips_checks() {
             return Ok(());
         }
-        match self.api_gap(&basis.cluster, &operation.targets).await {
-            // Another server is down since the decision: the next pass decides anew.
-            Some(violation) => {
-                Err(Failure { nodes: BTreeSet::new(), why: violation.to_string(), is_hold: true })
-            }
-            None => Ok(()),
-        }
+        let targets = &operation.targets;
+        let servers = self.present_servers(&basis.cluster, targets).await;
+        let violation = api_available(&servers, &targets.iter().map(String::as_str).collect());
+        let serves_unexpectedly = || {
+            let is_serving = |address: &String| servers.get(address) == Some(&true);
+            let others = || servers.keys().filter(|address| !targets.contains(*address));
+            (is_restart(operation) && !withdraws_endpoints(operation))
+                .then(|| targets.iter().find(|address| is_serving(address)))
+                .flatten()
+                .filter(|_| others().any(is_serving))
+        };
+        let why = match violation {
+            Some(violation) => violation.to_string(),
+            None => match serves_unexpectedly() {
+                Some(address) => format!(
+                    "the API server of {address} serves again, so that clients must leave it before its restart"
+                ),
+                None => return Ok(()),
+            },
+        };
+        // A server has failed or recovered since the decision: the next pass decides anew.
+        Err(Failure { nodes: BTreeSet::new(), why, is_hold: true })
     }
 
-    /// I13 of the end of the API servers of these nodes, evaluated on the present ones.
-    pub(super) async fn api_gap(&self, cluster: &Cluster, lost: &[String]) -> Option<Violation> {
+    /// The health of the configured API servers and of those on these nodes at present.
+    pub(super) async fn present_servers(
+        &self,
+        cluster: &Cluster,
+        nodes: &[String],
+    ) -> BTreeMap<String, bool> {
         // One of the nodes may have left the control plane.
         let configured = cluster.control_plane().map(|node| node.address.clone());
-        let servers: BTreeSet<String> = configured.chain(lost.iter().cloned()).collect();
+        let servers: BTreeSet<String> = configured.chain(nodes.iter().cloned()).collect();
         let servers: Vec<String> = servers.into_iter().collect();
         let sick = self.find_unhealthy(Component::ApiServer, &servers).await;
         let healthy = servers.into_iter().map(|address| {
             let is_healthy = !sick.contains_key(&address);
             (address, is_healthy)
         });
-        api_available(&healthy.collect(), &lost.iter().map(String::as_str).collect())
+        healthy.collect()
     }
 
     /// I18, evaluated on the present Node object before each command that boots a kubelet.
@@ -353,7 +383,6 @@ impl Executor {
             }
             // Its record ends the rotation.
             Command::CompleteEncryptionRotation { .. } => Ok(()),
-            Command::WaitForKubeletReady => self.wait_for_kubelets(targets).await,
             Command::WaitForProxies => {
                 tokio::time::sleep(PROXIES_FOLLOW).await;
                 Ok(())
@@ -383,21 +412,6 @@ impl Executor {
             }
         }
         sick
-    }
-
-    async fn wait_for_kubelets(&self, targets: &[String]) -> Result<(), Failure> {
-        let mut sick = BTreeMap::new();
-        for attempt in 0..KUBELET_TRIES {
-            if attempt > 0 {
-                tokio::time::sleep(KUBELET_PAUSE).await;
-            }
-            sick = self.find_unhealthy(Component::Kubelet, targets).await;
-            if sick.is_empty() {
-                return Ok(());
-            }
-        }
-        let why = sick.values().map(String::as_str).collect::<Vec<_>>().join("; ");
-        Err(Failure { nodes: sick.into_keys().collect(), why, is_hold: false })
     }
 
     /// Prepares files for each target.

@@ -127,17 +127,20 @@ fn due_objects(decision: &Decision) -> BTreeMap<ResourceKey, String> {
     objects.flatten().collect()
 }
 
-/// Learns from the end of a command. `failure` has the Node objects that failed, if the command knows them.
+/// Learns from the end of a command. `failure` has the Node objects that failed, if the command knows them: else all failed.
 pub(super) fn record_object_result(
     failures: &mut ObjectFailures,
     command: &Command,
     failure: Option<&FailedCommand>,
     now: OffsetDateTime,
 ) {
-    for (key, wanted) in command.objects() {
+    let objects = command.objects();
+    let are_known = |nodes: &Vec<String>| objects.iter().any(|(key, _)| nodes.contains(&key.name));
+    let are_known = failure.and_then(|(nodes, _)| nodes.as_ref()).is_some_and(are_known);
+    for (key, wanted) in objects {
         match failure {
             None => failures.record_success(key, wanted),
-            Some((Some(nodes), why)) if nodes.is_empty() || nodes.contains(&key.name) => {
+            Some((Some(nodes), why)) if !are_known || nodes.contains(&key.name) => {
                 failures.record_failure(key, &wanted, why, now);
             }
             // The next pass decides anew.
@@ -183,12 +186,19 @@ impl Executor {
 
     async fn change_nodes(&self, changes: &[NodeChange], basis: &Basis) -> Result<(), Failure> {
         let mut failed = FailedNodes::default();
-        for change in changes {
+        for (place, change) in changes.iter().enumerate() {
             let send = |permit: Permit| {
                 let components = Arc::clone(&self.components);
                 async move { components.change_node(&permit, &basis.servers, change).await }
             };
-            failed.note_result(&change.name, self.permits.run_effect(send, |_| ()).await);
+            let result = self.permits.run_effect(send, |_| ()).await;
+            let is_unanswered = matches!(result, Err(KubernetesError::Unavailable { .. }));
+            failed.note_result(&change.name, result);
+            if is_unanswered {
+                // The others would wait as long, one after another.
+                failed.names.extend(changes[place..].iter().map(|change| change.name.clone()));
+                break;
+            }
         }
         failed.into_result()
     }
@@ -238,5 +248,33 @@ impl FailedNodes {
         let why =
             format!("these Node objects have changed since they were read: {}", self.changed.join(", "));
         Err(Failure { nodes: BTreeSet::new(), why, is_hold: true })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn a_command_without_an_end_in_time_fails_for_each_of_its_objects() {
+        let now = datetime!(2026-11-29 12:00 UTC);
+        let service =
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "a"}});
+        let apply = Command::ApplyResource(Manifest::new(service).unwrap());
+        let change = |name: &str| NodeChange { name: name.to_owned(), ..NodeChange::default() };
+        let update = Command::UpdateNodes(vec![change("b"), change("c")]);
+        let failed = |command: &Command, nodes: &[&str]| {
+            let mut failures = ObjectFailures::default();
+            let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+            record_object_result(&mut failures, command, Some(&(Some(nodes), "x".to_owned())), now);
+            failures.failed().keys().map(|key| key.name.clone()).collect::<Vec<_>>()
+        };
+        // The operation has the address of an API server as its target.
+        assert_eq!(failed(&apply, &["10.0.0.1"]), ["s"]);
+        assert_eq!(failed(&update, &["10.0.0.1"]), ["b", "c"]);
+        assert_eq!(failed(&update, &["c"]), ["c"], "the other one was changed");
     }
 }

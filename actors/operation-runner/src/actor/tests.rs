@@ -357,7 +357,9 @@ async fn a_healthy_api_server_ends_only_while_all_others_are_healthy() {
     let end = |component| {
         let command = Command::Kubernetes(KubernetesCommand::StopContainer(component));
         let name = OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart);
-        single_command_operation(name, vec!["a".to_owned()], command)
+        let mut operation = single_command_operation(name, vec!["a".to_owned()], command);
+        operation.commands.push(Command::Kubernetes(KubernetesCommand::WaitForProxies));
+        operation
     };
     for (healthy, may_end) in
         [(["a", "b", "c"].as_slice(), true), (&["a", "b"], false), (&["b", "c"], true), (&[], true)]
@@ -369,6 +371,21 @@ async fn a_healthy_api_server_ends_only_while_all_others_are_healthy() {
         // Other components take no API server away.
         let why = failure_beside(end(Component::Scheduler), None, healthy).await;
         assert_eq!(why, "it waits for a permit");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_serves_again_since_the_decision_does_not_end_in_its_endpoints() {
+    let command = Command::Kubernetes(KubernetesCommand::StopContainer(Component::ApiServer));
+    let name = OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart);
+    let restart = || single_command_operation(name, vec!["a".to_owned()], command.clone());
+    for (healthy, is_held) in
+        [(["a", "b", "c"].as_slice(), true), (&["b", "c"], false), (&["a"], true), (&[], false)]
+    {
+        let why = failure_beside(restart(), None, healthy).await;
+        assert_eq!(why.starts_with("held: "), is_held, "{healthy:?}: {why}");
+        let serves = why.starts_with("held: the API server of a serves again");
+        assert_eq!(serves, healthy.len() == 3, "{why}");
     }
 }
 
@@ -495,7 +512,8 @@ fn a_renewal_is_a_wave_only_if_a_kubelet_or_proxy_restarts() {
 #[test]
 fn only_the_nodes_on_which_a_wave_failed_leave_the_watch_as_failed() {
     let targets = ["a".to_owned(), "b".to_owned()].to_vec();
-    let command = Command::Kubernetes(KubernetesCommand::WaitForKubeletReady);
+    let command =
+        Command::Kubernetes(KubernetesCommand::RunContainer { component: Component::Kubelet, restart: true });
     let name = OperationName::Kubernetes(KubernetesOperationName::KubeletRestart);
     let operation = single_command_operation(name, targets, command);
     let ends = |nodes: Option<&[&str]>| {

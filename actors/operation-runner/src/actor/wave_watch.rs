@@ -21,8 +21,8 @@ struct WatchTimes {
 }
 
 impl WaveWatch {
-    /// Notes the present states of the watched nodes, and returns the watches that end. Nodes that left the cluster have no
-    /// state.
+    /// Notes the present states of the watched nodes, and returns the watches that end. Nodes that left the cluster, or that reboot
+    /// through the reboot queue, have no state.
     pub(super) fn note<'a>(
         &mut self,
         watched: impl Iterator<Item = &'a String>,

@@ -49,7 +49,6 @@ pub enum KubernetesCommand {
     RetaintBeforeKubeletBoot {
         nodes: Vec<String>,
     },
-    WaitForKubeletReady,
     /// Waits until the proxies of the nodes have read the endpoints.
     WaitForProxies,
     /// Makes the encryption key of this name, with which API servers only decrypt.
@@ -136,7 +135,6 @@ impl KubernetesCommand {
             | Self::PrepareProxyFiles
             | Self::InstallCni
             | Self::RetaintBeforeKubeletBoot { .. }
-            | Self::WaitForKubeletReady
             | Self::WaitForProxies => String::new(),
         }
     }

@@ -109,14 +109,10 @@ pub fn commands(
                 commands.extend(taint);
                 commands.push(run(false));
             }
-            commands.push(Command::WaitForKubeletReady);
         }
-        KubernetesOperationName::KubeletRestart => commands.extend([
-            Command::PrepareKubeletConfig,
-            make_files(FileSet::KubeletRestart)?,
-            run(true),
-            Command::WaitForKubeletReady,
-        ]),
+        KubernetesOperationName::KubeletRestart => {
+            commands.extend([Command::PrepareKubeletConfig, make_files(FileSet::KubeletRestart)?, run(true)])
+        }
         KubernetesOperationName::KubeProxyBootstrap | KubernetesOperationName::KubeProxyRestart => {
             let restart = name == KubernetesOperationName::KubeProxyRestart;
             commands.extend([Command::PrepareProxyFiles, make_files(FileSet::Proxy)?, run(restart)]);

@@ -43,16 +43,14 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 /// certificate, which is still due, or does not run, and its start issues another one. A kubelet never stops here, since it
 /// would start again only behind its boot taints; its file has the new certificate already.
 fn operation(Renewal { target, subjects, restart }: Renewal, image: &str) -> Operation {
-    use KubernetesCommand::{
-        ImagePull, MakeFiles, PrepareCertificates, RunContainer, StopContainer, WaitForKubeletReady,
-    };
+    use KubernetesCommand::{ImagePull, MakeFiles, PrepareCertificates, RunContainer, StopContainer};
     let paths = renewed_files(&subjects).into_iter().map(|file| file.path).collect();
     let (prepare, write) = (PrepareCertificates { subjects }, MakeFiles { paths });
     let pull = ImagePull { image: image.to_owned() };
     let commands = match restart {
         None => vec![prepare, write],
         Some(component @ Component::Kubelet) => {
-            vec![pull, RunContainer { component, restart: true }, WaitForKubeletReady]
+            vec![pull, RunContainer { component, restart: true }]
         }
         Some(component) => {
             vec![pull, prepare, StopContainer(component), write, RunContainer { component, restart: false }]

@@ -216,7 +216,14 @@ fn operations_have_the_commands_files_and_certificates_of_cke() {
             let ours = commands(name, ImageName::Kubernetes.default_image(), &about, &registered).unwrap();
             let ours: Vec<(String, String)> =
                 ours.iter().map(|command| (command.name().to_owned(), command.target())).collect();
-            assert_eq!(ours, theirs.commands, "{}", theirs.name);
+            // Madako leaves no record open while a kubelet starts: later passes see whether it is healthy.
+            let theirs_kept: Vec<_> = theirs
+                .commands
+                .iter()
+                .filter(|(name, _)| name != "wait-for-kubelet-ready")
+                .cloned()
+                .collect();
+            assert_eq!(ours, theirs_kept, "{}", theirs.name);
             for run in theirs.runs.iter().flatten() {
                 assert_eq!(run.name, name.component().name());
                 assert_eq!(run.options.clone().unwrap_or_default(), name.component().engine_options());

@@ -7,7 +7,7 @@ use madako_domain::kubernetes::drain::DrainPurpose;
 use madako_domain::reboot::RebootStatus;
 use madako_domain::repair::command::{CommandEnd, CommandOutcome};
 use madako_domain::state::ClusterState;
-use madako_effects::{AttemptEnd, Effect, Permits, attempt_command, find_undrained};
+use madako_effects::{AttemptEnd, Attempts, Effect, Permits, attempt_command, find_undrained};
 use madako_protocol::actors::RunnerMessage;
 use madako_protocol::host::{Host, HostCommand};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
@@ -76,7 +76,8 @@ impl RebootCommand {
         attempt: u32,
     ) -> AttemptEnd<CommandEnd> {
         let command = HostCommand { words: self.words.clone(), deadline: self.deadline };
-        let counts = (attempt, self.attempts);
+        // The boot check decides on a command with an unknown outcome: the node may boot already.
+        let counts = Attempts { number: attempt, most: self.attempts, repeats_killed: false };
         let Some(kubernetes) = kubernetes.filter(|_| attempt == 1) else {
             return attempt_command(host, &permit, command, "reboot", counts).await;
         };

@@ -3,15 +3,13 @@
 //! An answer counts only if etcd was asked after this actor began, and after the last reboot of a control plane node
 //! ended: the member of that node may not be in sync yet. An answer of a runner that has failed becomes too old.
 //!
-//! The same answers tell about API servers: whether a reboot would break invariant I13, and whether the operations that a drain
-//! makes due, among them the change of endpoints, have ended.
+//! The same answers tell whether a reboot would break invariant I13.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::api_available;
-use madako_domain::limits::PROXIES_FOLLOW;
 use madako_domain::state::ClusterState;
 use madako_protocol::operations::OperationsState;
 use tokio::time::Instant;
@@ -23,22 +21,17 @@ pub(super) struct EtcdAnswers {
     since: Instant,
     /// Control plane nodes that are drained or reboot.
     rebooted: BTreeSet<String>,
-    /// The last time at which this became so of another one.
-    drained_at: Instant,
-    /// Begin of the first collection since then at which no operation was due: the endpoints of these nodes are not ready.
-    withdrawn_at: Option<Instant>,
 }
 
 impl Default for EtcdAnswers {
     fn default() -> Self {
-        let now = Instant::now();
-        Self { since: now, rebooted: BTreeSet::new(), drained_at: now, withdrawn_at: None }
+        Self { since: Instant::now(), rebooted: BTreeSet::new() }
     }
 }
 
 impl EtcdAnswers {
     /// Notes the control plane nodes that are drained or reboot.
-    pub(super) fn follow(&mut self, state: &ClusterState, found: Option<&OperationsState>) {
+    pub(super) fn follow(&mut self, state: &ClusterState) {
         let control_plane = state.cluster.iter().flat_map(|cluster| Cluster::control_plane(&cluster.value));
         let control_plane: BTreeSet<&str> = control_plane.map(|node| node.address.as_str()).collect();
         let rebooted = state.repair.rebooting_nodes().map(|(node, _)| node);
@@ -47,22 +40,12 @@ impl EtcdAnswers {
         if !self.rebooted.is_subset(&rebooted) {
             self.since = Instant::now();
         }
-        if !rebooted.is_subset(&self.rebooted) {
-            (self.drained_at, self.withdrawn_at) = (Instant::now(), None);
-        }
         self.rebooted = rebooted;
-        let is_withdrawn = |found: &&OperationsState| found.read_at > self.drained_at && !found.is_due;
-        self.withdrawn_at = self.withdrawn_at.or(found.filter(is_withdrawn).map(|found| found.read_at));
     }
 
     /// Answers so far do not count: a reboot did not begin for a reason that they do not have.
     pub(super) fn forget(&mut self) {
         self.since = Instant::now();
-    }
-
-    /// True if kube-proxies may still send requests to the API server of a node that is drained.
-    pub(super) fn takes_requests(&self) -> bool {
-        self.withdrawn_at.is_none_or(|at| at.elapsed() < PROXIES_FOLLOW)
     }
 
     /// The reason why etcd does not count as good. `found` is `None` until the operation runner has read the nodes.
@@ -168,37 +151,17 @@ mod tests {
         let mut store = Store::new(&["a"], &["w"]);
         store.reboot(0, "a", RebootStatus::Rebooting);
         store.reboot(1, "w", RebootStatus::Rebooting);
-        answers.follow(&store.state(), None);
+        answers.follow(&store.state());
         tokio::time::advance(Duration::from_secs(1)).await;
         let before = found(&[true]);
         store.delete(&madako_domain::keys::reboot(1));
-        answers.follow(&store.state(), None);
+        answers.follow(&store.state());
         assert_eq!(answers.fault(true, Some(&before), INTERVAL), None, "a worker has no member");
         tokio::time::advance(Duration::from_secs(1)).await;
         store.delete(&madako_domain::keys::reboot(0));
-        answers.follow(&store.state(), None);
+        answers.follow(&store.state());
         assert!(answers.fault(true, Some(&before), INTERVAL).unwrap().ends_with("ended or was refused"));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(answers.fault(true, Some(&found(&[true])), INTERVAL), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_control_plane_node_takes_requests_until_proxies_follow_its_drain() {
-        let mut answers = EtcdAnswers::default();
-        let mut store = Store::new(&["a"], &["w"]);
-        let before = found(&[true]);
-        store.reboot(0, "a", RebootStatus::Draining);
-        answers.follow(&store.state(), Some(&before));
-        let pass = async |answers: &mut EtcdAnswers, is_due: bool| {
-            tokio::time::advance(PROXIES_FOLLOW).await;
-            answers.follow(&store.state(), Some(&OperationsState { is_due, ..found(&[true]) }));
-            answers.takes_requests()
-        };
-        tokio::time::advance(PROXIES_FOLLOW).await;
-        answers.follow(&store.state(), Some(&before));
-        assert!(answers.takes_requests(), "the nodes were read before the drain");
-        assert!(pass(&mut answers, true).await, "its endpoint is still ready");
-        assert!(pass(&mut answers, false).await, "the rules of proxies may be older");
-        assert!(!pass(&mut answers, true).await, "a later operation concerns other objects");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use madako_domain::repair::command::{CommandEnd, HealthAnswer};
 use madako_domain::repair::kept::KeptEntry;
-use madako_effects::{AttemptEnd, Effect, Permits, attempt_command, run_check};
+use madako_effects::{AttemptEnd, Attempts, Effect, Permits, attempt_command, run_check};
 use madako_protocol::host::{Host, HostCommand};
 use madako_protocol::permit::Permit;
 use tokio::time::Instant;
@@ -81,7 +81,9 @@ impl Command {
         attempt: u32,
     ) -> AttemptEnd<CommandEnd> {
         let command = HostCommand { words: self.words.clone(), deadline: self.deadline };
-        attempt_command(host, &permit, command, self.kind.name(), (attempt, self.attempts)).await
+        // As CKE, which repeats a command after its time-out.
+        let attempts = Attempts { number: attempt, most: self.attempts, repeats_killed: true };
+        attempt_command(host, &permit, command, self.kind.name(), attempts).await
     }
 
     /// Pauses before another attempt. Returns the reason if no further attempt may begin. Checks the machine's health

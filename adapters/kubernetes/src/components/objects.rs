@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::kinds::{collection_path, encode_name};
-use super::{NodeComponents, secrets, unusable_answer};
+use super::{NodeComponents, limit_write, secrets, unusable_answer};
 use crate::api::{ApiServer, FIELD_MANAGER};
 use crate::convert;
 use crate::exchange::{self, Call, RequestDeadline};
@@ -122,7 +122,7 @@ impl NodeComponents {
             status: 404,
             why: format!("it does not know the kind {} of {}", object.key.kind, object.api_version),
         };
-        applied.await?.ok_or_else(unknown)
+        limit_write(&what, applied).await?.ok_or_else(unknown)
     }
 }
 
@@ -139,16 +139,13 @@ impl Objects for NodeComponents {
     async fn read_server_version(&self, address: &str) -> Result<String, KubernetesError> {
         let what = format!("version of the API server {address}");
         let call = Call { name: "version", what: &what };
-        let servers = [address.to_owned()];
-        let ask = |server: Arc<ApiServer>| async move {
-            let until = RequestDeadline::after(server.limits.read_deadline);
-            let request = HttpRequest::get("/version").body(Vec::new());
-            let request = request.map_err(|_| unusable_answer(call.what, "the request cannot be built"))?;
-            let text = exchange::send_request(&server.client, call, Ok(request), until).await?;
-            let version: ServerVersion = exchange::parse(call, &text)?;
-            Ok(format!("{}.{}", version.major, version.minor))
-        };
-        self.ask_any_server(&what, &servers, ask).await
+        let server = self.connect_server(&what, address).await?;
+        let until = RequestDeadline::after(server.limits.read_deadline);
+        let request = HttpRequest::get("/version").body(Vec::new());
+        let request = request.map_err(|_| unusable_answer(call.what, "the request cannot be built"))?;
+        let text = exchange::send_request(&server.client, call, Ok(request), until).await?;
+        let version: ServerVersion = exchange::parse(call, &text)?;
+        Ok(format!("{}.{}", version.major, version.minor))
     }
 
     async fn read_node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
@@ -223,7 +220,7 @@ impl Objects for NodeComponents {
         let send = |server: Arc<ApiServer>| async move {
             patch_node(&server, permit, call, &change.name, patch).await
         };
-        self.ask_any_server(&what, servers, send).await
+        limit_write(&what, self.ask_any_server(&what, servers, send)).await
     }
 
     async fn remove_node(
@@ -242,7 +239,7 @@ impl Objects for NodeComponents {
             let request = Request::new(Node::url_path(&(), None)).delete(node, &DeleteParams::default());
             server.send_node_change(call, request, until).await.map(drop)
         };
-        match self.ask_any_server(&what, servers, send).await {
+        match limit_write(&what, self.ask_any_server(&what, servers, send)).await {
             Err(KubernetesError::NotFound { .. }) => Ok(()),
             removed => removed,
         }
@@ -262,7 +259,8 @@ impl Objects for NodeComponents {
         permit.check(Instant::now())?;
         let send =
             |server: Arc<ApiServer>| async move { secrets::rewrite_secret(&server, permit, secret).await };
-        self.ask_any_server(&secret.to_string(), servers, send).await
+        let what = secret.to_string();
+        limit_write(&what, self.ask_any_server(&what, servers, send)).await
     }
 }
 

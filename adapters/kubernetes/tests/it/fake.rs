@@ -61,11 +61,15 @@ impl Fake {
     }
 
     pub(crate) fn adapter(&self, limits: Limits) -> ApiServer {
+        ApiServer::new(&self.access(), limits).unwrap()
+    }
+
+    pub(crate) fn access(&self) -> ApiServerAccess {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kubeconfig");
         std::fs::write(&path, crate::server::kubeconfig(&self.url, "{}", "{token: a-secret-token}")).unwrap();
         crate::server::restrict(&path);
-        connect(&path, limits)
+        ApiServerAccess::read(&path).unwrap()
     }
 }
 

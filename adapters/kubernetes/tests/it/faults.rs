@@ -1,16 +1,22 @@
 //! Tests of the requests to the API server, and of answers that a correct API server never sends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use madako_domain::component::Component;
 use madako_domain::kubernetes::{EvictionOutcome, PodId};
-use madako_kubernetes::Limits;
+use madako_kubernetes::{Limits, WRITE_DEADLINE};
+use madako_protocol::components::Components as _;
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::objects::Objects as _;
 use madako_protocol::permit::Permit;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::components::HERE;
 use crate::contract::permit;
 use crate::fake::{Fake, Reply};
+use crate::pki::Authority;
 
 /// Long enough for an immediate answer on a busy machine, short enough to wait for a timeout.
 const HASTY: Limits = Limits {
@@ -293,4 +299,39 @@ async fn a_write_is_given_up_when_its_permit_ends() {
     let after = api.cordon(&permit, "10.0.0.1").await.unwrap_err();
     assert!(matches!(&after, KubernetesError::Permit(_)), "{after:?}");
     assert_eq!(fake.asked().len(), 2, "a read, and the write");
+}
+
+/// Each server accepts the connection, and never answers.
+#[tokio::test]
+async fn a_write_takes_one_deadline_at_all_silent_api_servers_together() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let mut kept = Vec::new();
+    let silent = tokio::spawn(async move {
+        loop {
+            kept.push(listener.accept().await.unwrap());
+        }
+    });
+    let components = crate::components::components(Arc::new(Authority::new()), &url);
+    let servers: Vec<String> = std::iter::repeat_n(HERE.to_owned(), 5).collect();
+    let began = Instant::now();
+    let error = components.add_taints(&permit(), &servers, "10.0.0.1", &[]).await.unwrap_err();
+    assert!(matches!(error, KubernetesError::Unavailable { .. }), "{error}");
+    let took = began.elapsed();
+    assert!(took < WRITE_DEADLINE + Duration::from_secs(5), "{took:?}");
+    silent.abort();
+}
+
+/// A kubeconfig names the API server for objects, whatever the addresses of the control plane are.
+#[tokio::test]
+async fn the_api_server_of_a_kubeconfig_answers_for_the_control_plane() {
+    let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "10.0.0.1"}});
+    let fake = Fake::start(move |_| Reply::Whole(200, node.to_string())).await;
+    let components = crate::components::components(Arc::new(Authority::new()), "https://127.0.0.1:1");
+    let components = components.with_server(&fake.access()).unwrap();
+    let read = components.read_taints(&["127.0.0.9".to_owned()], "10.0.0.1").await.unwrap();
+    assert_eq!(read, Some(Vec::new()));
+    components.check(Component::ApiServer, "127.0.0.1").await.unwrap_err();
+    components.read_server_version("127.0.0.1").await.unwrap_err();
+    assert!(fake.asked().iter().all(|asked| asked.target.contains("/nodes/10.0.0.1")), "{:?}", fake.asked());
 }

@@ -51,7 +51,6 @@ async fn a_leader_killed_at_each_command_of_a_bootstrap_a_roll_and_a_reboot_has_
             ("kube-controller-manager-bootstrap", "run-container"),
             ("kube-scheduler-bootstrap", "run-container"),
             ("kubelet-bootstrap", "run-container"),
-            ("kubelet-bootstrap", "wait-for-kubelet-ready"),
             ("kube-proxy-bootstrap", "run-container"),
             ("resource-apply", "apply-resource"),
         ],

@@ -75,7 +75,7 @@ const ORDER: [&str; 16] = [
 ];
 
 /// Commands of Kubernetes' operations in the stories.
-const COMMANDS: [&str; 48] = [
+const COMMANDS: [&str; 46] = [
     "kube-apiserver-restart: image-pull",
     "kube-apiserver-restart: make-dirs",
     "kube-apiserver-restart: make-files",
@@ -115,12 +115,10 @@ const COMMANDS: [&str; 48] = [
     "kubelet-bootstrap: prepare-kubelet-files",
     "kubelet-bootstrap: retaint-before-kubelet-boot",
     "kubelet-bootstrap: run-container",
-    "kubelet-bootstrap: wait-for-kubelet-ready",
     "kubelet-restart: image-pull",
     "kubelet-restart: make-files",
     "kubelet-restart: prepare-kubelet-config",
     "kubelet-restart: run-container",
-    "kubelet-restart: wait-for-kubelet-ready",
     "stop-kube-apiserver: kill-containers",
     "stop-kube-controller-manager: kill-containers",
     "stop-kube-scheduler: kill-containers",

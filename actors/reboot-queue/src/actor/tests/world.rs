@@ -42,6 +42,7 @@ pub(super) enum Does {
     Boots,
     Fails,
     IsLost,
+    IsKilled,
     Hangs,
 }
 
@@ -110,6 +111,7 @@ impl Host for FakeHost {
             }
             Does::Fails => Ok(outcome(HostEnd::Exited { code: 1 }, "")),
             Does::IsLost => Err(HostError::Lost { program, why: "its watcher ended".to_owned() }),
+            Does::IsKilled => Ok(outcome(HostEnd::Deadline, "")),
             Does::Hangs => std::future::pending().await,
         }
     }

@@ -65,7 +65,9 @@ async fn gather_configured(config: Config, images: &[Assignment]) -> Result<Gath
     let store: Arc<dyn Store> = Arc::new(access::open_configured_store(&config)?);
     let seed = host::draw_seed().map_err(Failure::Failed)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let components = node_components(&operations, &store, Arc::clone(&clock), seed);
+    let kubeconfig = config.kubernetes.as_ref();
+    let components = node_components(&operations, &store, Arc::clone(&clock), kubeconfig, seed);
+    let components = components.map_err(|error| Failure::Failed(error.into()))?;
     let ports = operations_ports(&operations, Arc::clone(&store), clock, components, None, seed);
     let ports = ports.ok_or_else(|| {
         Failure::failed("operations on nodes are off: set operations.mode in the configuration file")

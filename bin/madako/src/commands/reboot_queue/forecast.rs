@@ -164,7 +164,8 @@ impl ReachedServer {
         }
         let store: Arc<dyn Store> = Arc::new(open_configured_store(config)?);
         let seed = draw_seed().map_err(Failure::Failed)?;
-        let components = node_components(&config.operations, &store, Arc::new(SystemClock), seed);
+        let components = node_components(&config.operations, &store, Arc::new(SystemClock), None, seed);
+        let components = components.map_err(|error| Failure::Failed(error.into()))?;
         let server = control_plane_port(&config.operations, &store, &components).ok_or_else(|| {
             Failure::bad_input(
                 "no API server is known, so no pod can be read: the configuration file has no \
