@@ -39,7 +39,7 @@ pub(crate) struct ObjectStore {
     addresses: u8,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Metadata {
     labels: BTreeMap<String, String>,
     annotations: Annotations,
@@ -60,6 +60,12 @@ impl ObjectStore {
     /// A client changes a Node object.
     pub(crate) fn touch_node(&mut self, name: &str) {
         self.nodes.entry(name.to_owned()).or_default().version += 1;
+    }
+
+    /// Removes the data of a Node object. Its version goes on, so that a later object of the same name refuses earlier changes.
+    fn forget_node(&mut self, name: &str) {
+        let node = self.nodes.entry(name.to_owned()).or_default();
+        *node = Metadata { version: node.version + 1, ..Metadata::default() };
     }
 
     /// Addresses of the API servers that are ready in their Endpoints.
@@ -186,11 +192,15 @@ impl World {
         if node.version.to_string() != change.resource_version {
             return Err(KubernetesError::Refused { what, status: 409, why: "it has changed".to_owned() });
         }
-        node.version += 1;
+        let before = (node.clone(), taints.clone());
         set_all(&mut node.labels, &change.labels);
         set_all(&mut node.annotations, &change.annotations);
         if let Some(changed) = &change.taints {
             taints.clone_from(changed);
+        }
+        // Without an effect, the object keeps its version.
+        if (&before.0, &before.1) != (&*node, &*taints) {
+            node.version += 1;
         }
         Ok(())
     }
@@ -290,8 +300,9 @@ impl Objects for SimulatedNodes {
     ) -> Result<(), KubernetesError> {
         permit.check(Instant::now())?;
         let remove = |world: &mut World| {
-            world.registered.remove(node);
-            world.objects.nodes.remove(node);
+            if world.registered.remove(node).is_some() {
+                world.objects.forget_node(node);
+            }
             world.objects.removed.insert(node.to_owned(), world.now);
         };
         self.ask_api(format!("removal of Node object {node}"), servers, remove).await

@@ -7,7 +7,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_domain::authority::Authority as AuthorityName;
 use madako_domain::certificate::Validity;
-use madako_domain::cluster::Taint;
 use madako_domain::component::Component;
 use madako_domain::keys;
 use madako_domain::store::{Entry, Epoch, Outcome, Snapshot, StoreError, Transaction};
@@ -17,8 +16,6 @@ use madako_protocol::authorities::{
 };
 use madako_protocol::components::Components;
 use madako_protocol::kubernetes::{Kubernetes as _, KubernetesError, KubernetesWorkloads as _};
-use madako_protocol::objects::Objects;
-use madako_protocol::permit::Permit;
 use madako_protocol::secret::Secret;
 use madako_protocol::store::{Campaign, CampaignOptions, Store, WatchEvent};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose};
@@ -30,7 +27,7 @@ use crate::contract::permit;
 use crate::fake::{Fake, Reply};
 use crate::objects;
 use crate::pki::{Authority, Pair};
-use crate::server::{ADMIN, Server, get};
+use crate::server::{ADMIN, Server};
 
 pub(crate) const HERE: &str = "127.0.0.1";
 
@@ -86,67 +83,6 @@ async fn a_component_is_healthy_if_its_health_check_succeeds() {
     let error = components.check(Component::Proxy, HERE).await.unwrap_err();
     assert!(matches!(error, KubernetesError::Unavailable { .. }), "{error}");
     assert!(began.elapsed() >= Duration::from_secs(4), "a slow component has its time");
-}
-
-#[tokio::test]
-async fn names_leases_and_taints_are_those_of_a_real_api_server() {
-    let Some(server) = Server::start().await else { return };
-    let admin = server.client(ADMIN);
-    for number in 0..3 {
-        objects::node(&admin, &format!("10.0.0.{number}"), &[]).await;
-    }
-    let components = components(Arc::clone(&server.authority), &server.url);
-    components.check(Component::ApiServer, HERE).await.unwrap();
-    assert!(components.time_list(HERE).await.unwrap() < Duration::from_secs(5));
-    let deprecated = components.deprecated_apis(HERE).await.unwrap();
-    assert!(deprecated.iter().all(|api| api.resource != "nodes"), "{deprecated:?}");
-
-    // A server that does not answer costs no answer.
-    let servers = ["127.0.0.2".to_owned(), HERE.to_owned()];
-    let nodes = components.read_node_objects(&servers).await.unwrap();
-    let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-    assert_eq!(names, ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
-
-    assert_eq!(components.leader(Component::Scheduler, &servers).await.unwrap(), None);
-    let lease = json!({
-        "metadata": {"name": "kube-scheduler", "namespace": "kube-system"},
-        "spec": {"holderIdentity": "10.0.0.1_a"},
-    });
-    objects::create(&admin, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", &lease).await;
-    let leader = components.leader(Component::Scheduler, &servers).await.unwrap();
-    assert_eq!(leader.as_deref(), Some("10.0.0.1_a"));
-
-    let taint = |key: &str, value: &str| Taint {
-        key: key.to_owned(),
-        value: value.to_owned(),
-        effect: "NoSchedule".to_owned(),
-        ..Taint::default()
-    };
-    let present = async || {
-        let node: Value =
-            serde_json::from_str(&admin.request_text(get("/api/v1/nodes/10.0.0.1")).await.unwrap()).unwrap();
-        let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-        taints
-            .iter()
-            .map(|taint| {
-                format!("{}={}", taint["key"].as_str().unwrap(), taint["value"].as_str().unwrap_or_default())
-            })
-            .collect::<Vec<_>>()
-    };
-    let add =
-        async |node: &str, taints: &[Taint]| components.add_taints(&permit(), &servers, node, taints).await;
-    add("10.0.0.1", &[taint("a", "")]).await.unwrap();
-    add("10.0.0.1", &[taint("a", "1"), taint("b", "")]).await.unwrap();
-    add("10.0.0.1", &[taint("b", "")]).await.unwrap();
-    assert_eq!(present().await, ["a=1", "b="]);
-    let read = components.read_taints(&servers, "10.0.0.1").await.unwrap();
-    assert_eq!(read, Some(vec![taint("a", "1"), taint("b", "")]));
-    assert_eq!(components.read_taints(&servers, "10.0.0.9").await.unwrap(), None);
-    add("10.0.0.9", &[taint("a", "")]).await.unwrap();
-    let ended = Permit::give(1, Instant::now());
-    let refused = components.add_taints(&ended, &servers, "10.0.0.1", &[taint("c", "")]).await;
-    assert!(matches!(refused, Err(KubernetesError::Permit(_))), "{refused:?}");
-    assert_eq!(present().await, ["a=1", "b="]);
 }
 
 /// A store with a cluster whose control plane has these addresses.

@@ -73,10 +73,6 @@ impl Fake {
     }
 }
 
-pub(crate) fn connect(kubeconfig: &Path, limits: Limits) -> ApiServer {
-    ApiServer::new(&ApiServerAccess::read(kubeconfig).unwrap(), limits).unwrap()
-}
-
 impl Drop for Fake {
     fn drop(&mut self) {
         self.task.abort();

@@ -12,6 +12,7 @@
 
 mod access;
 mod adapter;
+mod component_contract;
 mod components;
 mod contract;
 mod encryption;

@@ -25,7 +25,7 @@ impl Clock for PausedClock {
     }
 }
 
-fn simulated(seed: u64) -> SimulatedKubernetes {
+pub(crate) fn simulated(seed: u64) -> SimulatedKubernetes {
     SimulatedKubernetes::new(seed, Arc::new(PausedClock(Instant::now())))
 }
 
