@@ -161,7 +161,8 @@ impl World {
         let all = pods.with_cluster(|cluster| cluster.pods());
         let count = all.iter().filter(|(on, pod)| on.as_ref() == Some(&node) && moves(pod)).count();
         if count > 0 {
-            *self.restarted_pods.entry(effect.address.clone()).or_default() += count;
+            let known = self.restarted_pods.get(&effect.address).map_or(0, |(known, _)| *known);
+            self.restarted_pods.insert(effect.address.clone(), (known + count, self.now));
         }
     }
 
@@ -450,13 +451,14 @@ impl Components for SimulatedNodes {
         &self,
         servers: &[String],
         node: &str,
-        _: OffsetDateTime,
+        since: OffsetDateTime,
     ) -> Result<Vec<String>, KubernetesError> {
         let restarted = |world: &mut World| {
             let is_it =
                 |address: &&String| world.nodes.get(*address).and_then(node_name).as_deref() == Some(node);
-            let counts = world.restarted_pods.iter().filter(|(address, _)| is_it(address));
-            counts.map(|(_, count)| format!("default/{count}-pods/main")).collect()
+            let is_new = |at| world.wall_time(at).is_none_or(|at| since <= at);
+            let known = world.restarted_pods.iter().filter(|(address, (_, at))| is_it(address) && is_new(*at));
+            known.map(|(_, (count, _))| format!("default/{count}-pods/main")).collect()
         };
         self.ask_api(format!("restarted containers on node {node}"), servers, restarted).await
     }

@@ -41,6 +41,7 @@ use madako_protocol::components::Components;
 use madako_protocol::etcd::EtcdCluster;
 use madako_protocol::kubernetes_secrets::KubernetesSecrets;
 use madako_protocol::node::{FileContent, NodeDriver};
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -80,6 +81,11 @@ impl SimulatedNodes {
     pub fn new(seed: u64) -> Self {
         let world = World::new(seed, Instant::now());
         Self { world: Arc::new(Mutex::new(world)), changes: Arc::new(watch::Sender::new(0)) }
+    }
+
+    /// Sets the wall clocks of all nodes. Later starts of containers have a time.
+    pub fn set_clock(&self, now: OffsetDateTime) {
+        self.with_world(|world| world.clock = Some(now - world.began().elapsed()));
     }
 
     /// Adds a node with an empty disk. A node that exists stays.
@@ -175,7 +181,10 @@ impl SimulatedNodes {
     /// Pods that a drain would have moved, and whose containers restarted with the kubelet of their node, by address.
     #[must_use]
     pub fn restarted_pods(&self) -> BTreeMap<String, usize> {
-        self.with_world(|world| world.restarted_pods.clone())
+        self.with_world(|world| {
+            let counts = world.restarted_pods.iter();
+            counts.map(|(address, (count, _))| (address.clone(), *count)).collect()
+        })
     }
 
     pub fn set_api_load(&self, address: &str, load: ApiLoad) {

@@ -8,6 +8,7 @@ use madako_domain::component::Component;
 use madako_domain::containers::Container;
 use madako_domain::node_status::NodeStatus;
 use madako_protocol::node::NodeAction;
+use time::OffsetDateTime;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -81,6 +82,8 @@ enum Event {
 #[derive(Debug)]
 pub(crate) struct World {
     began: Instant,
+    /// The wall clock of all nodes at the beginning; `None`: no node tells a time.
+    pub(crate) clock: Option<OffsetDateTime>,
     pub(crate) now: Instant,
     chance: SeededChance,
     pub(crate) nodes: BTreeMap<String, Machine>,
@@ -102,8 +105,8 @@ pub(crate) struct World {
     pub(crate) restarted: BTreeMap<(Component, String), Instant>,
     /// The pods that run on the nodes; `None`: they are of no account.
     pub(crate) pods: Option<SimulatedKubernetes>,
-    /// Pods whose containers restarted with the kubelet of their node, by address.
-    pub(crate) restarted_pods: BTreeMap<String, usize>,
+    /// Pods whose containers restarted with the kubelet of their node, by address, and the last time.
+    pub(crate) restarted_pods: BTreeMap<String, (usize, Instant)>,
     events: BTreeMap<(Instant, u64), Event>,
     /// Times at which members end their catch-up.
     pub(crate) settles: BTreeSet<Instant>,
@@ -118,6 +121,7 @@ impl World {
     pub(crate) fn new(seed: u64, now: Instant) -> Self {
         Self {
             began: now,
+            clock: None,
             now,
             chance: SeededChance::new(seed),
             nodes: BTreeMap::new(),
@@ -145,6 +149,11 @@ impl World {
     pub(crate) fn next_event_number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// A time by the wall clock of the nodes.
+    pub(crate) fn wall_time(&self, at: Instant) -> Option<OffsetDateTime> {
+        Some(self.clock? + at.saturating_duration_since(self.began))
     }
 
     pub(crate) fn began(&self) -> Instant {
@@ -388,9 +397,11 @@ impl World {
         if let (NodeAction::UseSnapshot(restore), Ok(_)) = (action, &result) {
             self.use_snapshot(address, restore);
         }
+        let started_at = self.wall_time(self.now);
         let Some(machine) = self.nodes.get_mut(address) else { return result };
         if let Some(ran) = machine.containers.values_mut().find(|ran| ran.start == start) {
             ran.since = Some(self.now);
+            ran.status.started_at = started_at;
         }
         let etcd = machine.containers.get(Container::Etcd.name());
         if etcd.is_some_and(|ran| ran.start == start) {

@@ -69,9 +69,10 @@ const ORDER: [&str; 16] = [
     "create-endpoints",
     "create-endpointslice",
     "create-etcd-service",
-    "update-node",
     // The Service of the DNS server has its address.
     "create-node-dns-configmap",
+    // Kubelets have registered their nodes.
+    "update-node",
 ];
 
 /// Commands of Kubernetes' operations in the stories.
@@ -136,6 +137,9 @@ pub async fn bootstrap_with_image(site: &mut Site, image: &str) -> Result<(), St
         "cni_conf_file": {"name": "10-test.conf", "content": "{}"},
     }});
     site.cluster(&CONTROL_PLANE, &WORKERS).await;
+    site.settled(&CONTROL_PLANE).await?;
+    // The pass after their registration labels the nodes.
+    site.pass(INTERVAL).await;
     site.settled(&CONTROL_PLANE).await?;
     for number in CONTROL_PLANE.into_iter().chain(WORKERS) {
         check_node(site, number);

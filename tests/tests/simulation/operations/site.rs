@@ -177,6 +177,7 @@ impl Site {
         let observed =
             (history.clone(), Checker::new(history.clone()), PlacementChecker::new(history, start));
         let nodes = SimulatedNodes::new(1);
+        nodes.set_clock(start);
         for number in 0..NODES {
             nodes.add(&address(number), u32::try_from(number % 3).unwrap());
         }
