@@ -84,7 +84,10 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         return Err(Failure::BadInput(why));
     }
     if scenario.world.runs_operations() {
-        let why = anyhow!("world.operations: got act, expected none: only `madako-chaos simulate` has nodes");
+        let why = anyhow!(
+            "world.operations: got {}, expected none: only `madako-chaos simulate` has nodes",
+            scenario.world.operations
+        );
         return Err(Failure::BadInput(why));
     }
     let programs = find_programs(args.madako, &scenario).map_err(Failure::NotInjected)?;

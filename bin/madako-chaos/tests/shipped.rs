@@ -19,7 +19,7 @@ use serde_json::Value;
 use started::{Ended, program, start};
 
 /// Simulated scenarios with their minutes: until the last fault has happened, and the expected counts are reached.
-const SIMULATED: [(&str, u64); 22] = [
+const SIMULATED: [(&str, u64); 24] = [
     ("calm-day", 30),
     ("compaction-under-watchers", 30),
     ("contention", 60),
@@ -40,6 +40,8 @@ const SIMULATED: [(&str, u64); 22] = [
     ("registry-out-for-an-hour", 80),
     ("sabotage", 120),
     ("short-storm", 5),
+    ("upgrade", 4 * 60),
+    ("upgrade-of-500-nodes", 12 * 60),
     ("whole-service-down", 30),
     ("without-nodes", 60),
 ];

@@ -163,6 +163,10 @@ impl Injector {
                 let why = format_args!("the actor {name} is inside a process: only a simulation reaches it");
                 return Err(impossible_fault(why).into());
             }
+            Target::Kubelet(_) | Target::ApiServer(_) => {
+                let why = "a component of Kubernetes runs on a node: only a simulation has nodes";
+                return Err(impossible_fault(why).into());
+            }
             Target::Rack(_) | Target::Address(_) => {
                 return Err(impossible_fault("the fault needs a process, and a machine is none").into());
             }

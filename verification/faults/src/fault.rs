@@ -61,6 +61,10 @@ pub enum TargetKind {
     Provider,
     #[strum(serialize = "actor=NAME")]
     Actor,
+    #[strum(serialize = "kubelet=ADDRESS")]
+    Kubelet,
+    #[strum(serialize = "kube-apiserver=ADDRESS")]
+    ApiServer,
 }
 
 named!(TargetKind all);
@@ -85,6 +89,10 @@ pub enum Target {
     Provider(String),
     /// An actor of the leader, by its name in the tree: one of [`ACTORS`].
     Actor(&'static str),
+    /// The kubelet of the node with this address.
+    Kubelet(IpAddr),
+    /// The API server of Kubernetes on the node with this address.
+    ApiServer(IpAddr),
 }
 
 /// The actors that can be a target: those of the tree that are not supervisors. `node` is the actor of one of the nodes.
@@ -126,6 +134,8 @@ impl Target {
             Self::Registry => TargetKind::Registry,
             Self::Provider(_) => TargetKind::Provider,
             Self::Actor(_) => TargetKind::Actor,
+            Self::Kubelet(_) => TargetKind::Kubelet,
+            Self::ApiServer(_) => TargetKind::ApiServer,
         }
     }
 }
@@ -142,6 +152,8 @@ impl fmt::Display for Target {
             Self::Registry => f.write_str("registry"),
             Self::Provider(name) => write!(f, "provider={name}"),
             Self::Actor(name) => write!(f, "actor={name}"),
+            Self::Kubelet(address) => write!(f, "kubelet={address}"),
+            Self::ApiServer(address) => write!(f, "kube-apiserver={address}"),
         }
     }
 }

@@ -54,7 +54,7 @@ static WORLD: Schema = Schema {
         ("clusters", CLUSTERS),
         ("applications", APPLICATIONS),
         ("store", Kind::Word("embedded or etcd")),
-        ("operations", Kind::Word("none or act")),
+        ("operations", Kind::Word("none, act or kubernetes")),
     ],
 };
 

@@ -63,7 +63,13 @@ impl World {
     /// True if machines are nodes on which the service acts.
     #[must_use]
     pub fn runs_operations(&self) -> bool {
-        self.operations == Operations::Act
+        self.operations != Operations::Off
+    }
+
+    /// True if the service also keeps the components of Kubernetes on the nodes.
+    #[must_use]
+    pub fn runs_kubernetes(&self) -> bool {
+        self.operations == Operations::Kubernetes
     }
 }
 
@@ -78,6 +84,8 @@ pub enum Operations {
     Off,
     /// Each machine is a node with containers, volumes and members of etcd; only a simulation has nodes.
     Act,
+    /// As [`Self::Act`], and the service also keeps the components of Kubernetes on the nodes.
+    Kubernetes,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -18,7 +18,7 @@ macro_rules! files {
 }
 
 /// From calm to storm.
-pub const SHIPPED: [ShippedScenario; 28] = files![
+pub const SHIPPED: [ShippedScenario; 30] = files![
     "calm-day",
     "short-storm",
     "two-minutes",
@@ -44,6 +44,8 @@ pub const SHIPPED: [ShippedScenario; 28] = files![
     "without-nodes",
     "contention",
     "reboots",
+    "upgrade",
+    "upgrade-of-500-nodes",
     "sabotage",
     "long-day",
     "processes-fail-at-times",

@@ -26,15 +26,16 @@ pub enum FaultLength {
 /// - The registry and the nodes on machines are all that the service sees of them: a machine has no clock, no wrong answer
 ///   and no lost packet of its own.
 /// - An actor has neither process, connection nor disk of its own.
+/// - A component of Kubernetes ends alone; its machine has the faults of the network and of the disk.
 /// - Only a target that stores data has a disk to fill.
 /// - The store's members compare no wall clocks, and providers are not asked for times.
 /// - Answers of instances and the store are never corrupted: a wrong byte that passes TCP's checksum is not a fault of
 ///   this world.
 #[must_use]
 pub fn suitable_targets(act: Act) -> &'static [TargetKind] {
-    use TargetKind::{Actor, Address, Instance, Provider, Rack, Registry, Store};
+    use TargetKind::{Actor, Address, ApiServer, Instance, Kubelet, Provider, Rack, Registry, Store};
     match act {
-        Act::Kill => &[Rack, Address, Instance, Store, Registry, Provider, Actor],
+        Act::Kill => &[Rack, Address, Instance, Store, Registry, Provider, Actor, Kubelet, ApiServer],
         Act::Cut => &[Rack, Address, Instance, Store, Registry, Provider],
         Act::Pause | Act::Delay | Act::Reset => &[Rack, Address, Instance, Store, Registry, Provider],
         Act::Loss => &[Instance, Store, Registry, Provider],
@@ -54,11 +55,12 @@ pub fn needs_nodes(act: Act, target: TargetKind) -> bool {
         && matches!(act, Act::Delay | Act::Reset | Act::DiskFull)
 }
 
-/// A killed actor is restarted by its supervisor, so that nothing lasts.
+/// A killed actor is restarted by its supervisor, and a killed component of Kubernetes by the service, so that nothing lasts.
 #[must_use]
 pub fn fault_length(act: Act, target: TargetKind) -> FaultLength {
     match (act, target) {
-        (Act::Panic | Act::Reset | Act::Compact, _) | (Act::Kill, TargetKind::Actor) => FaultLength::Once,
+        (Act::Panic | Act::Reset | Act::Compact, _)
+        | (Act::Kill, TargetKind::Actor | TargetKind::Kubelet | TargetKind::ApiServer) => FaultLength::Once,
         _ => FaultLength::While,
     }
 }

@@ -132,10 +132,12 @@ fn the_scenarios_that_ship_use_every_act_and_every_kind_of_target() {
 #[test]
 fn shipped_scenarios_can_reach_their_expected_faults_in_their_length() {
     for one in SHIPPED {
-        // The project runs each seed for two simulated hours; two scenarios state their own length.
+        // The project runs each seed for two simulated hours; some scenarios state their own length.
         let length = match one.name {
             "short-storm" => Span::from_seconds(120),
             "long-day" => Span::from_days(1),
+            "upgrade" => Span::from_seconds(4 * 3600),
+            "upgrade-of-500-nodes" => Span::from_seconds(12 * 3600),
             _ => Span::from_seconds(2 * 3600),
         };
         let scenario = one.parse_scenario().unwrap();

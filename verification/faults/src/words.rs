@@ -22,6 +22,11 @@ const LONGEST: Span = Span::from_days(365);
 const LEAST_PAUSE: Span = Span::from_seconds(1);
 /// Processes of a busy machine do not notice a shorter fault.
 const LEAST_LASTS: Span = Span::from_millis(100);
+
+/// The words before the address of a component of Kubernetes.
+const KUBELET: &str = "kubelet";
+const API_SERVER: &str = "kube-apiserver";
+
 /// The words of one fault, from a file or a line.
 #[derive(Debug, Default)]
 pub(crate) struct FaultWords<'a> {
@@ -133,7 +138,8 @@ pub(crate) fn parse_span(text: &str, least: Span, path: &Path<'_>, problems: &mu
 /// Parses a target; the error describes the expected form.
 fn parse_target(text: &str) -> Result<Target, String> {
     /// The words before the sign; an address and the registry have none.
-    const WORDS: [&str; 6] = ["rack", "instance", "store", "provider", "actor", "registry"];
+    const WORDS: [&str; 8] =
+        ["rack", "instance", "store", "provider", "actor", "registry", KUBELET, API_SERVER];
     if text == "registry" {
         return Ok(Target::Registry);
     }
@@ -156,11 +162,18 @@ fn parse_target(text: &str) -> Result<Target, String> {
             let near = nearest_name(value, ACTORS.into_iter()).map(|near| format!("; {near:?}, perhaps"));
             format!("actor=NAME with one of {}{}", ACTORS.join(", "), near.unwrap_or_default())
         }),
+        KUBELET => parse_address(value, KUBELET).map(Target::Kubelet),
+        API_SERVER => parse_address(value, API_SERVER).map(Target::ApiServer),
         _ => {
             let near = nearest_name(word, WORDS.into_iter()).map(|near| format!("; {near:?}, perhaps"));
             Err(format!("one of {}{}", TargetKind::VARIANTS.join(", "), near.unwrap_or_default()))
         }
     }
+}
+
+/// The address of a target with this word before the sign.
+fn parse_address(text: &str, word: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| format!("{word}=ADDRESS, such as {word}=10.0.0.4"))
 }
 
 /// A number in a target: digits without leading zeros, so that each number has one form.
@@ -200,11 +213,17 @@ pub(crate) fn check_target_exists(fault: &Fault, world: &World) -> Result<(), St
             Err("operations: act in this world: without operations on nodes this actor does not run"
                 .to_owned())
         }
+        Target::Kubelet(_) | Target::ApiServer(_) if !world.runs_kubernetes() => {
+            Err("operations: kubernetes in this world: otherwise no component of Kubernetes runs on a node"
+                .to_owned())
+        }
         Target::Address(_)
         | Target::Instance(InstanceTarget::Leader)
         | Target::Registry
         | Target::Provider(_)
-        | Target::Actor(_) => Ok(()),
+        | Target::Actor(_)
+        | Target::Kubelet(_)
+        | Target::ApiServer(_) => Ok(()),
     }
 }
 

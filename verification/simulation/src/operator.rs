@@ -4,7 +4,7 @@ use etcd_client::Error;
 use madako_datacenter_sim::host::{BOOT_CHECK, HEALTH_CHECK, REBOOT, RESET, SUCCESS};
 use madako_domain::guard::GuardState;
 use madako_domain::keys;
-use madako_faults::DELAY;
+use madako_faults::{DELAY, World};
 use madako_judges::workload::ReadKey;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -19,7 +19,13 @@ use crate::world::PREFIX;
 const AUTOMATIC: [u32; 4] = [6, 12, 16, 24];
 
 /// Workers that drain or reboot at once.
-pub const MAX_CONCURRENT_REBOOTS: usize = 2;
+pub const MAX_CONCURRENT_REBOOTS: u32 = 2;
+
+/// Workers of which one may drain or reboot at a time where an upgrade drains all of them: it takes hours, not days.
+const WORKERS_PER_DRAIN: u32 = 12;
+
+/// Machines that are not nodes where Kubernetes is upgraded: some of each role take the places of those that fail.
+const SPARE_MACHINES: u32 = 12;
 
 pub struct Operator {
     store: StoreProcess,
@@ -32,6 +38,8 @@ pub struct Operator {
     repairs: Option<RepairJudge>,
     /// The template has a section `reboot`.
     reboots: bool,
+    /// The template has options for the components of Kubernetes.
+    kubernetes: bool,
     /// Number of entries up to which the service adds entries from reports.
     automatic: u32,
     wanted: ExpectedSize,
@@ -54,6 +62,15 @@ impl ExpectedSize {
     pub fn for_machines(machines: u32) -> Self {
         Self { control_plane: if machines < 10 { 1 } else { 3 }, workers: machines / 5 }
     }
+
+    /// The size in a world. Where Kubernetes is upgraded, most machines are nodes.
+    #[must_use]
+    pub fn for_world(world: &World) -> Self {
+        let usual = Self::for_machines(world.machines);
+        let most = world.machines.saturating_sub(SPARE_MACHINES);
+        let workers = if world.runs_kubernetes() { most.max(usual.workers) } else { usual.workers };
+        Self { workers, ..usual }
+    }
 }
 
 enum PlanningBlock {
@@ -72,6 +89,7 @@ impl Operator {
             repair: None,
             repairs: None,
             reboots: false,
+            kubernetes: false,
             automatic: 0,
             wanted: ExpectedSize::USUAL,
         }
@@ -80,6 +98,12 @@ impl Operator {
     /// Adds reboots to later templates.
     pub fn enable_reboots(&mut self) {
         self.reboots = true;
+    }
+
+    /// Adds options for the components of Kubernetes to later templates, and reboots: an upgrade drains nodes as a reboot does.
+    pub fn enable_kubernetes(&mut self) {
+        self.kubernetes = true;
+        self.enable_reboots();
     }
 
     /// Adds repairs to later templates.
@@ -118,15 +142,15 @@ impl Operator {
         Ok(())
     }
 
-    /// Writes the inputs of a new installation with this number of machines. Later acts use the same size.
-    pub async fn install_cluster(&mut self, machines: u32) -> Result<(), Error> {
-        self.set_cluster_size(machines);
+    /// Writes the inputs of a new installation of this size. Later acts use the same size.
+    pub async fn install_cluster(&mut self, wanted: ExpectedSize) -> Result<(), Error> {
+        self.set_cluster_size(wanted);
         self.install().await
     }
 
     /// Sets the size of the cluster for later acts.
-    pub fn set_cluster_size(&mut self, machines: u32) {
-        self.wanted = ExpectedSize::for_machines(machines);
+    pub fn set_cluster_size(&mut self, wanted: ExpectedSize) {
+        self.wanted = wanted;
     }
 
     #[must_use]
@@ -187,11 +211,20 @@ impl Operator {
         if let Some(repair) = &self.repair {
             template["repair"] = repair.clone();
         }
+        if self.kubernetes {
+            let kubelet = &mut template["options"]["kubelet"];
+            kubelet["boot_taints"] =
+                json!([{"key": "example.com/boot", "value": "", "effect": "NoSchedule"}]);
+            kubelet["cni_conf_file"] =
+                json!({"name": "10-simulated.conf", "content": "{\"type\": \"loopback\"}"});
+        }
         if self.reboots {
+            let of_upgrade = if self.kubernetes { self.wanted.workers / WORKERS_PER_DRAIN } else { 0 };
             template["reboot"] = json!({
                 "reboot_command": [REBOOT], "boot_check_command": [BOOT_CHECK],
-                "max_concurrent_reboots": MAX_CONCURRENT_REBOOTS, "command_timeout_seconds": 60,
-                "command_retries": 1, "command_interval": 5, "evict_retries": 2, "evict_interval": 10,
+                "max_concurrent_reboots": MAX_CONCURRENT_REBOOTS.max(of_upgrade),
+                "command_timeout_seconds": 60, "command_retries": 1, "command_interval": 5,
+                "evict_retries": 2, "evict_interval": 10,
                 "eviction_timeout_seconds": EVICTION_TIMEOUT.as_secs(),
                 "protected_namespaces": {"matchLabels": {"team": PROTECTED}},
             });

@@ -44,7 +44,7 @@ use crate::disk::ForgetfulDisk;
 use crate::drains::{Drains, EVICTION_TIMEOUT};
 use crate::facts::Facts;
 use crate::history::{History, Trace};
-use crate::operator::Operator;
+use crate::operator::{ExpectedSize, Operator};
 use crate::pace::MessagePace;
 use crate::placement::PlacementChecker;
 use crate::planted::MessageCounter;
@@ -225,8 +225,11 @@ async fn run(
     if has_clients(scenario, ClientKind::Reboots) {
         operator.enable_reboots();
     }
+    if scenario.world.runs_kubernetes() {
+        operator.enable_kubernetes();
+    }
     operator
-        .install_cluster(scenario.world.machines)
+        .install_cluster(ExpectedSize::for_world(&scenario.world))
         .await
         .expect("a store that was just started takes writes");
     if has_clients(scenario, ClientKind::Reboots) {

@@ -6,8 +6,7 @@
 //! Pods run elsewhere: this world counts those whose containers restart with a kubelet of another minor version.
 //! `objects.rs` has the objects.
 //!
-//! Does not: keep a lease after the end of its holder (the first healthy candidate holds it), or compare the times of restarts
-//! of containers.
+//! Does not: keep a lease after the end of its holder (the first healthy candidate holds it).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -457,7 +456,8 @@ impl Components for SimulatedNodes {
             let is_it =
                 |address: &&String| world.nodes.get(*address).and_then(node_name).as_deref() == Some(node);
             let is_new = |at| world.wall_time(at).is_none_or(|at| since <= at);
-            let known = world.restarted_pods.iter().filter(|(address, (_, at))| is_it(address) && is_new(*at));
+            let known =
+                world.restarted_pods.iter().filter(|(address, (_, at))| is_it(address) && is_new(*at));
             known.map(|(_, (count, _))| format!("default/{count}-pods/main")).collect()
         };
         self.ask_api(format!("restarted containers on node {node}"), servers, restarted).await

@@ -21,7 +21,7 @@ use madako_simulation::disk::ForgetfulDisk;
 use madako_simulation::drains::Drains;
 use madako_simulation::history::History;
 use madako_simulation::network::{Condition, Endpoint};
-use madako_simulation::operator::Operator;
+use madako_simulation::operator::{ExpectedSize, Operator};
 use madako_simulation::placement::PlacementChecker;
 use madako_simulation::prometheus::PrometheusFault;
 use madako_simulation::repair::RepairJudge;
@@ -133,7 +133,7 @@ impl AlertTest {
         let nodes = Task::start(repairs.clone().watch(store.clone()));
         let mut operator = Operator::new(store.clone(), chance(1));
         operator.enable_repairs(repairs.clone());
-        operator.install_cluster(MACHINES).await.unwrap();
+        operator.install_cluster(ExpectedSize::for_machines(MACHINES)).await.unwrap();
         let kubernetes = drains.kubernetes.faults().clone();
         let behaviour = CommandBehaviour { heals_percent: 0, ..CommandBehaviour::demo() };
         let hosts = CommandHosts {

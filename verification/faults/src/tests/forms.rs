@@ -14,6 +14,8 @@ fn any_target() -> impl Strategy<Value = Target> {
         Just(Target::Registry),
         "[a-z]([a-z0-9-]{0,20}[a-z0-9])?".prop_map(Target::Provider),
         proptest::sample::select(&ACTORS[..]).prop_map(Target::Actor),
+        any::<IpAddr>().prop_map(Target::Kubelet),
+        any::<IpAddr>().prop_map(Target::ApiServer),
     ]
 }
 
@@ -114,7 +116,7 @@ proptest! {
         at_least in any::<[u16; 5]>(),
         calm in proptest::option::of(any_span()),
     ) {
-        let (store, operations) = (Store::Etcd, Operations::Act);
+        let (store, operations) = (Store::Etcd, Operations::Kubernetes);
         let world = World { instances: 9, racks: 1_000, machines: 2_000, store, operations, ..World::default() };
         let clients = vec![Client { kind: ClientKind::Registry, rate: Rate::per_thousand_seconds(requests) }];
         let [leader_changes, commits, refused_writes, failed_client_calls, _] = at_least.map(u64::from);
@@ -138,6 +140,8 @@ fn one_line_forms_survive_parsing_and_printing() {
         "cut 10.0.0.4 random mean 1h for 5m",
         "cut fd00::4 at 0s",
         "panic actor=leader every 1m",
+        "kill kubelet=10.0.0.4 every 1m",
+        "kill kube-apiserver=fd00::4 at 1h",
         "compact store=3 at 1d12h",
         "corrupt provider=prometheus at 1m30.5s for 0.25s",
     ] {

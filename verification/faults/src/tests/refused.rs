@@ -127,6 +127,8 @@ fn unsuitable_target_is_refused_with_the_suitable_ones() {
         TargetKind::Registry => "registry",
         TargetKind::Provider => "provider=prometheus",
         TargetKind::Actor => "actor=http",
+        TargetKind::Kubelet => "kubelet=10.0.0.4",
+        TargetKind::ApiServer => "kube-apiserver=10.0.0.4",
     };
     let mut pairs = 0;
     for act in Act::ALL {
@@ -145,7 +147,7 @@ fn unsuitable_target_is_refused_with_the_suitable_ones() {
             }
         }
     }
-    assert_eq!(pairs, 44, "a change of the table is deliberate");
+    assert_eq!(pairs, 46, "a change of the table is deliberate");
     assert_eq!(
         refused_fault("at: 1m, do: panic, target: rack=1"),
         ".target: got rack=1, expected actor=NAME for panic (to rack=N suits kill, pause, cut, delay, reset, disk-full)"
@@ -198,6 +200,12 @@ fn a_target_beyond_the_world_is_refused() {
             "got rack=6, expected a rack of this world, rack=0 to rack=5",
         ),
         (
+            "{operations: act}",
+            "do: kill, target: kubelet=10.0.0.4",
+            "got kubelet=10.0.0.4, expected operations: kubernetes in this world: otherwise no component of Kubernetes runs \
+             on a node",
+        ),
+        (
             "{clusters: 0, applications: 0}",
             "do: corrupt, target: provider=p",
             "got provider=p, expected clusters or applications in this world: without them no metrics are asked for",
@@ -229,7 +237,9 @@ fn a_target_beyond_the_world_is_refused() {
 #[test]
 fn words_that_are_not_targets_are_refused_with_a_hint() {
     for (target, expected) in [
-        ("rak=1", "provider=NAME, actor=NAME; \"rack\", perhaps"),
+        ("rak=1", "actor=NAME, kubelet=ADDRESS, kube-apiserver=ADDRESS; \"rack\", perhaps"),
+        ("kubelet=4", "kubelet=ADDRESS, such as kubelet=10.0.0.4"),
+        ("kube-apiserver", "kube-apiserver=ADDRESS, such as kube-apiserver=10.0.0.4"),
         ("rack", "rack=N, such as rack=12"),
         ("rack=01", "rack=N, such as rack=12"),
         ("rack=+1", "rack=N, such as rack=12"),

@@ -17,7 +17,7 @@ use super::simulated_clients::{CallCounts, wait_for_next};
 use crate::api::{Answer, Request, send_request};
 use crate::facts::Facts;
 use crate::history::History;
-use crate::operator::Operator;
+use crate::operator::{ExpectedSize, Operator};
 use crate::placement::PlacementChecker;
 use crate::queue_user::QueueUser;
 use crate::rivals::Rivals;
@@ -47,7 +47,10 @@ impl ConcurrentWriters {
         let judge = world.hosts.as_ref()?.judge.clone();
         let mut operator = Operator::new(world.store.clone(), seeded_generator(seed, 12));
         operator.enable_repairs(judge.clone());
-        operator.set_cluster_size(scenario.world.machines);
+        operator.set_cluster_size(ExpectedSize::for_world(&scenario.world));
+        if scenario.world.runs_kubernetes() {
+            operator.enable_kubernetes();
+        }
         let queue =
             QueueUser::new(world.store.clone(), world.registry.clone(), judge, seeded_generator(seed, 13));
         Some(Self {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use madako_datacenter_sim::Fault;
+use madako_domain::component::Component;
 use madako_domain::invariants::Id;
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
 use madako_judges::player::{FaultAttempt, FaultChange, FaultRefusal, InjectedFault, Player};
@@ -24,6 +25,7 @@ use super::operations::Rollout;
 use super::report::SkippedFault;
 use crate::disk::ForgetfulDisk;
 use crate::network::Endpoint;
+use crate::nodes::Nodes;
 use crate::serving::PanicMessage;
 use crate::world::{NAMES, RunningInstance, World};
 
@@ -148,6 +150,15 @@ impl Injector {
         if let Target::Actor(actor) = injection.target {
             return self.end_actor(number, injection.act, actor).await;
         }
+        let component = match injection.target {
+            Target::Kubelet(address) => Some((Component::Kubelet, address)),
+            Target::ApiServer(address) => Some((Component::ApiServer, address)),
+            _ => None,
+        };
+        if let Some((component, address)) = component {
+            self.end_component(number, component, &address.to_string());
+            return true;
+        }
         let Some(victim) = self.find_victim(&injection.target) else { return false };
         // Faults that can be refused are tried first, so that only injected faults are reported and counted.
         let mut compacted = None;
@@ -196,7 +207,7 @@ impl Injector {
                 None if name == PROVIDER => Endpoint::Provider,
                 None => return None,
             },
-            Target::Actor(_) => return None,
+            Target::Actor(_) | Target::Kubelet(_) | Target::ApiServer(_) => return None,
         };
         Some(FaultVictim::Place(place))
     }
@@ -376,6 +387,24 @@ impl Injector {
             Err(error) if error.to_string().contains("has been compacted") => Some((revision, false)),
             Err(_) => None,
         }
+    }
+
+    /// Ends a component of Kubernetes as another program on its node would. The seed determines which nodes have an API server,
+    /// so that a fault of a component that does not run is no reason to wait: it has no effect, and does not count.
+    fn end_component(&mut self, number: usize, component: Component, address: &str) {
+        let runs = |nodes: &&Nodes| {
+            nodes.nodes.view_node(address).is_some_and(|node| {
+                let container = node.containers.get(component.name());
+                node.is_on && container.is_some_and(|container| container.running)
+            })
+        };
+        let Some(nodes) = self.world.nodes.as_ref().filter(runs) else {
+            self.note(number, format_args!("{component} does not run on {address}"));
+            return;
+        };
+        nodes.nodes.end_container(address, component);
+        self.note(number, format_args!("{component} on {address} is killed"));
+        self.injected += 1;
     }
 
     async fn end_actor(&mut self, number: usize, act: Act, actor: &'static str) -> bool {

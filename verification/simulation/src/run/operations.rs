@@ -1,5 +1,5 @@
-//! Operations on nodes in a simulated run: the nodes, the new image of etcd in the middle of the run, and the state
-//! that the nodes must have at the end.
+//! Operations on nodes in a simulated run: the nodes, the new images of etcd and of Kubernetes in the middle of the run, and
+//! the state that the nodes must have at the end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use madako_datacenter_sim::nodes::UnsignedAuthorities;
 use madako_domain::cluster::Cluster;
+use madako_domain::component::Component;
 use madako_domain::containers::Container;
 use madako_domain::images::ImageName;
 use madako_faults::{Scenario, Span};
-use madako_supervisor::nodes::Settings;
+use madako_supervisor::nodes::{KubernetesMode, Settings};
 
 use super::inject::Injector;
 use crate::history::History;
@@ -21,6 +22,9 @@ use crate::world::World;
 
 /// The image of etcd from the middle of a run on: newer than the default one.
 const NEXT_ETCD: &str = "ghcr.io/cybozu/etcd:3.5.16.1";
+
+/// The image of Kubernetes from the middle of a run on: of the minor version after that of the default one.
+const NEXT_KUBERNETES: &str = "ghcr.io/cybozu/kubernetes:1.31.1.1";
 
 /// Validity of the certificates of members, as the service asks for it: no run is long enough for a renewal.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -37,11 +41,21 @@ pub(super) fn enable_operations(scenario: &Scenario, seed: u64, world: &mut Worl
     }
     let nodes = Nodes::new(seed, world.registry.clone(), world.history.clone(), world.facts.clone());
     let authorities = Arc::new(UnsignedAuthorities::new(Arc::clone(&world.clock), CERTIFICATE_LIFE));
-    world.operations = Some(node_ports(&nodes.nodes, authorities, &Settings::default().images.etcd));
+    let images = Settings::default().images;
+    let mut ports = node_ports(&nodes.nodes, authorities, &images.etcd);
+    if scenario.world.runs_kubernetes() {
+        ports.settings.kubernetes = KubernetesMode::Act;
+        *ports.settings.configured_images.image_mut(ImageName::Kubernetes) = images.kubernetes;
+        nodes.nodes.set_clock(world.clock.now());
+        if let Some(hosts) = &world.hosts {
+            nodes.nodes.run_pods_of(&hosts.kubernetes);
+        }
+    }
+    world.operations = Some(ports);
     world.nodes = Some(nodes);
 }
 
-/// A rollout of the service with another image of etcd: one instance after the other restarts with it.
+/// A rollout of the service with other images: one instance after the other restarts with them.
 pub(super) struct Rollout {
     begins: Duration,
     /// Instances that have not restarted yet; `None` before the beginning.
@@ -60,7 +74,11 @@ impl Rollout {
         }
         let waiting = self.waiting.get_or_insert_with(|| {
             if let Some(operations) = &mut injector.world.operations {
-                NEXT_ETCD.clone_into(operations.settings.configured_images.image_mut(ImageName::Etcd));
+                let settings = &mut operations.settings;
+                NEXT_ETCD.clone_into(settings.configured_images.image_mut(ImageName::Etcd));
+                if settings.kubernetes == KubernetesMode::Act {
+                    NEXT_KUBERNETES.clone_into(settings.configured_images.image_mut(ImageName::Kubernetes));
+                }
             }
             injector.running.keys().copied().collect()
         });
@@ -94,13 +112,19 @@ impl Injector {
 }
 
 /// Deviations of nodes and records from the required final state: each control plane node is a member of etcd in sync, all
-/// containers run, and no record is unfinished.
+/// containers run, and no record is unfinished. Where the service keeps Kubernetes, each component is as wanted. (The judge of
+/// repairs looks for cordons.)
 pub(super) async fn find_deviations(injector: &Injector, repairs: &RepairJudge) -> Vec<String> {
     let world = &injector.world;
     let Some(nodes) = &world.nodes else { return Vec::new() };
     let Some(cluster) = world.checker.current_cluster() else { return Vec::new() };
     let mut found = members_of_etcd(nodes, &cluster).await;
     found.extend(unhealthy_containers(nodes, &cluster, &world.history));
+    let settings = world.operations.as_ref().map(|operations| &operations.settings);
+    let image = settings
+        .filter(|settings| settings.kubernetes == KubernetesMode::Act)
+        .and_then(|settings| settings.configured_images.0.get(&ImageName::Kubernetes));
+    found.extend(image.into_iter().flat_map(|image| misplaced_components(nodes, &cluster, image)));
     found.extend(repairs.unfinished_records().into_iter().map(|record| format!("{record} is unfinished")));
     found
 }
@@ -141,6 +165,27 @@ fn unhealthy_containers(nodes: &Nodes, cluster: &Cluster, history: &History) -> 
                 let is = if runs { "runs" } else { "does not run" };
                 found.push(format!("{container} {is} on {}", node.address));
             }
+        }
+    }
+    found
+}
+
+/// Components that do not run with this image, or run where they are not wanted, and nodes without a Node object.
+fn misplaced_components(nodes: &Nodes, cluster: &Cluster, image: &str) -> Vec<String> {
+    let registered = nodes.nodes.registered_taints();
+    let mut found = Vec::new();
+    for node in &cluster.nodes {
+        let Some(view) = nodes.nodes.view_node(&node.address).filter(|view| view.is_on) else { continue };
+        for component in Component::ALL {
+            let wanted = (node.control_plane || !component.is_of_control_plane()).then_some(image);
+            let container = view.containers.get(component.name()).filter(|container| container.running);
+            let runs = container.map(|container| container.image.as_str());
+            if runs != wanted {
+                found.push(format!("{component} on {}: got {runs:?}, expected {wanted:?}", node.address));
+            }
+        }
+        if !registered.contains_key(node.name()) {
+            found.push(format!("{} has no Node object", node.address));
         }
     }
     found

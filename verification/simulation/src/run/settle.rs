@@ -172,17 +172,10 @@ pub(super) async fn settle_run(
     let restarted = operations::required_restarts(length, injector.restarted, repairs.counts().restarted);
     found
         .extend(counts_of_nodes.into_iter().flat_map(|counts| operations::missing_events(counts, restarted)));
-    let has_nodes = injector.world.operations.is_some();
-    let untested = promises.iter().filter(|(_, verdict)| drilled && verdict.judged == 0);
-    let untested = untested.filter(|(promise, _)| has_nodes || !promise.needs_nodes());
-    // No operator of a run asks for a restore of etcd. The stories of operations do.
-    let untested = untested.filter(|(promise, _)| **promise != Promise::LossProved);
-    // Kubernetes is left to CKE in runs. The stories of its components act on it. Only some runs have reboots.
     let has_reboots = super::has_clients(scenario, ClientKind::Reboots);
-    let is_possible =
-        |promise: Promise| !promise.needs_components() || has_reboots && promise == Promise::DrainLimit;
-    let untested = untested.filter(|(promise, _)| is_possible(**promise));
-    let untested = untested.map(|(promise, _)| *promise).collect();
+    let is_tested = |promise: Promise| is_promise_tested(scenario, drilled, has_reboots, promise);
+    let untested = promises.iter().filter(|(promise, verdict)| verdict.judged == 0 && is_tested(**promise));
+    let untested = untested.map(|(promise, _)| *promise).filter(|_| to_the_end).collect();
     let kept = promises.values().all(|verdict| verdict.violations.is_empty());
     found.extend(check_full_length(to_the_end, kept && violations.is_empty() && found.is_empty()));
     let judged = history.judgement_counts();
@@ -218,6 +211,21 @@ pub(super) async fn settle_run(
         simulated: Duration::ZERO,
         history: (history.hash(), history.len()),
         last: if failed { history.last_lines(60) } else { String::new() },
+    }
+}
+
+/// True if a run to the end must test the promise: a drill provokes most of them, and an upgrade of Kubernetes those of its
+/// components.
+fn is_promise_tested(scenario: &Scenario, drilled: bool, has_reboots: bool, promise: Promise) -> bool {
+    let (operates, upgrades) = (scenario.world.runs_operations(), scenario.world.runs_kubernetes());
+    match promise {
+        // No operator of a run asks for a restore of etcd, and no fault keeps a kubelet from serving after its restart. The
+        // stories of operations have both.
+        Promise::LossProved | Promise::RollHalts => false,
+        Promise::DrainLimit => upgrades || drilled && has_reboots,
+        Promise::EndedBeforeReboot => upgrades && has_reboots,
+        _ if promise.needs_components() => upgrades,
+        _ => drilled && (operates || !promise.needs_nodes()),
     }
 }
 
@@ -289,7 +297,7 @@ fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     for (name, _) in injector.running.iter().filter(|(_, running)| *running.instance.view().melted.borrow()) {
         found.push(format!("{name} has given up"));
     }
-    let wanted = ExpectedSize::for_machines(scenario.world.machines);
+    let wanted = ExpectedSize::for_world(&scenario.world);
     match injector.world.checker.current_cluster() {
         None => found.push("no cluster was committed".to_owned()),
         Some(cluster) => {
@@ -410,6 +418,18 @@ mod tests {
             families_with_too_few_refusals(&BTreeMap::new(), Span::from_seconds(3600)).len(),
             REQUIRED.len()
         );
+    }
+
+    #[test]
+    fn an_upgrade_must_test_the_promises_of_components_that_its_faults_and_clients_provoke() {
+        let tested = |operations: &str, drilled, reboots| {
+            let text = format!("name: a\nworld: {{operations: {operations}}}");
+            let scenario = Scenario::parse(&text).unwrap();
+            let of_components = Promise::ALL.iter().filter(|promise| promise.needs_components());
+            of_components.filter(|promise| is_promise_tested(&scenario, drilled, reboots, **promise)).count()
+        };
+        assert_eq!([tested("act", true, false), tested("act", true, true)], [0, 1]);
+        assert_eq!([tested("kubernetes", false, false), tested("kubernetes", false, true)], [7, 8]);
     }
 
     #[tokio::test(start_paused = true)]
