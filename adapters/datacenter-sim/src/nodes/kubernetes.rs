@@ -236,13 +236,11 @@ impl World {
             .filter(|(address, _)| self.is_healthy(Component::Kubelet, address))
             .filter_map(|(_, machine)| {
                 let since = machine.containers.get(Component::Kubelet.name())?.since;
-                let name = node_name(machine)?;
+                let name = node_name(machine).filter(|name| !self.registered.contains_key(name))?;
                 (!self.objects.is_removed(&name, since)).then(|| (name, registration_taints(machine)))
             })
             .collect();
-        for (name, taints) in ready {
-            self.registered.entry(name).or_insert(taints);
-        }
+        self.registered.extend(ready);
     }
 
     fn image_of(&self, address: &str, container: &str) -> Option<&String> {
