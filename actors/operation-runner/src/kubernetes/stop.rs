@@ -12,7 +12,7 @@ use crate::command::Command;
 use crate::decide::Row;
 use crate::held::{BlockedBy, Held};
 use crate::input::KubernetesMode;
-use crate::operation::{OperationName, single_command_operation};
+use crate::operation::{Operation, OperationName};
 use crate::view::{NodeView, View};
 
 /// Their order is CKE's.
@@ -31,12 +31,22 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         match find_obstacle(view, component) {
             Some(reason) => held.push(Held { what: name, reason: BlockedBy::Kubernetes(reason), targets }),
             None => {
-                let command = Command::Kubernetes(KubernetesCommand::KillContainers(component));
-                operations.push(single_command_operation(name, targets, command));
+                let commands = commands(component).into_iter().map(Command::Kubernetes).collect();
+                operations.push(Operation::new(name, targets, commands));
             }
         }
     }
     (!operations.is_empty()).then_some((OperationPhase::StopControlPlane, operations))
+}
+
+/// Clients leave an API server, whose address left the endpoints before, and it completes their requests.
+fn commands(component: Component) -> Vec<KubernetesCommand> {
+    match component {
+        Component::ApiServer => {
+            vec![KubernetesCommand::WaitForProxies, KubernetesCommand::StopContainer(component)]
+        }
+        _ => vec![KubernetesCommand::KillContainers(component)],
+    }
 }
 
 fn find_obstacle(view: &View<'_>, component: Component) -> Option<KubernetesBlockedBy> {

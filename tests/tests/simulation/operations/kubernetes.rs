@@ -76,7 +76,7 @@ const ORDER: [&str; 16] = [
 ];
 
 /// Commands of Kubernetes' operations in the stories.
-const COMMANDS: [&str; 46] = [
+const COMMANDS: [&str; 47] = [
     "kube-apiserver-restart: image-pull",
     "kube-apiserver-restart: make-dirs",
     "kube-apiserver-restart: make-files",
@@ -120,7 +120,8 @@ const COMMANDS: [&str; 46] = [
     "kubelet-restart: make-files",
     "kubelet-restart: prepare-kubelet-config",
     "kubelet-restart: run-container",
-    "stop-kube-apiserver: kill-containers",
+    "stop-kube-apiserver: stop-container",
+    "stop-kube-apiserver: wait-for-proxies",
     "stop-kube-controller-manager: kill-containers",
     "stop-kube-scheduler: kill-containers",
 ];
