@@ -29,8 +29,8 @@ impl Permits {
         }
     }
 
-    /// Executes an effect on Kubernetes, and repeats it with a new permit if the permit expires before its begin, or a few times
-    /// before the answer. `waits` receives the error before each repetition. The effect must be idempotent.
+    /// Executes an effect on Kubernetes, and repeats it with a new permit as long as permits expire before the
+    /// answer. `waits` receives the error before each repetition. The effect must be idempotent, and its user ends it in time.
     ///
     /// # Errors
     /// Kubernetes refused the effect, or did not answer while the permit was valid.
@@ -38,6 +38,29 @@ impl Permits {
         &self,
         does: impl Fn(Permit) -> F,
         waits: impl Fn(&KubernetesError),
+    ) -> Result<T, KubernetesError>
+    where
+        F: Future<Output = Result<T, KubernetesError>>,
+    {
+        self.repeat_effect(does, waits, u32::MAX).await
+    }
+
+    /// The same with a few attempts: an API server that does not answer ends the effect.
+    ///
+    /// # Errors
+    /// As of [`Self::run_effect`].
+    pub async fn try_effect<T, F>(&self, does: impl Fn(Permit) -> F) -> Result<T, KubernetesError>
+    where
+        F: Future<Output = Result<T, KubernetesError>>,
+    {
+        self.repeat_effect(does, |_| (), EFFECT_TRIES).await
+    }
+
+    async fn repeat_effect<T, F>(
+        &self,
+        does: impl Fn(Permit) -> F,
+        waits: impl Fn(&KubernetesError),
+        tries: u32,
     ) -> Result<T, KubernetesError>
     where
         F: Future<Output = Result<T, KubernetesError>>,
@@ -54,7 +77,7 @@ impl Permits {
                 // The request was cut off at the end of the permit at the latest.
                 KubernetesError::Unavailable { .. } => {
                     unanswered += 1;
-                    Moment::now() >= permit.expires_at() && unanswered < EFFECT_TRIES
+                    Moment::now() >= permit.expires_at() && unanswered < tries
                 }
                 _ => false,
             };
@@ -123,7 +146,7 @@ mod tests {
                 Err::<(), _>(error)
             }
         };
-        assert_eq!(permits.run_effect(silent, |_| ()).await, Err(error.clone()));
+        assert_eq!(permits.try_effect(silent).await, Err(error.clone()));
         let took = began.elapsed();
         assert!((PERMIT * EFFECT_TRIES..PERMIT * (EFFECT_TRIES + 1)).contains(&took), "{took:?}");
     }

@@ -365,7 +365,7 @@ impl Executor {
                             components.add_taints(&permit, servers, node.name(), &options.boot_taints).await
                         }
                     };
-                    if let Err(error) = self.permits.run_effect(add, |_| ()).await {
+                    if let Err(error) = self.permits.try_effect(add).await {
                         failed.note_error(&node.address, error)?;
                     }
                 }

@@ -166,7 +166,7 @@ impl Executor {
         let apply = |permit: Permit| async move {
             self.components.apply_object(&permit, &basis.servers, manifest).await
         };
-        Ok(self.permits.run_effect(apply, |_| ()).await?)
+        Ok(self.permits.try_effect(apply).await?)
     }
 
     /// The manifest with the certificates that its annotations ask for.
@@ -191,7 +191,7 @@ impl Executor {
                 let components = Arc::clone(&self.components);
                 async move { components.change_node(&permit, &basis.servers, change).await }
             };
-            let result = self.permits.run_effect(send, |_| ()).await;
+            let result = self.permits.try_effect(send).await;
             let is_unanswered = matches!(result, Err(KubernetesError::Unavailable { .. }));
             failed.note_result(&change.name, result);
             if is_unanswered {
@@ -210,7 +210,7 @@ impl Executor {
                 let components = Arc::clone(&self.components);
                 async move { components.remove_node(&permit, &basis.servers, name).await }
             };
-            failed.note_result(name, self.permits.run_effect(send, |_| ()).await);
+            failed.note_result(name, self.permits.try_effect(send).await);
         }
         failed.into_result()
     }

@@ -94,7 +94,7 @@ impl Executor {
             let Some(manifest) = command.manifest() else { continue };
             let ready = &ready;
             let apply = |permit| async move { self.components.apply_object(&permit, ready, manifest).await };
-            let applied = self.permits.run_effect(apply, |_| ()).await;
+            let applied = self.permits.try_effect(apply).await;
             applied.map_err(|error| format!("clients may still use the API server of the node: {error}"))?;
         }
         tokio::time::sleep(PROXIES_FOLLOW).await;

@@ -31,7 +31,7 @@ impl Executor {
             let rewrite = |permit: Permit| async move {
                 self.components.rewrite_secret(&permit, &basis.servers, secret).await
             };
-            match self.permits.run_effect(rewrite, |_| ()).await {
+            match self.permits.try_effect(rewrite).await {
                 Err(error @ KubernetesError::Refused { .. }) => refused.push(error.to_string()),
                 rewritten => rewritten?,
             }

@@ -14,7 +14,7 @@ use madako_domain::state::ClusterState;
 use madako_protocol::operations::OperationsState;
 use tokio::time::Instant;
 
-use crate::limits::FRESH_ANSWER_INTERVALS;
+use crate::limits::{FRESH_ANSWER_INTERVALS, JUST_AFTER};
 
 /// The times from which answers of etcd and of API servers count.
 pub(super) struct EtcdAnswers {
@@ -45,7 +45,7 @@ impl EtcdAnswers {
 
     /// Answers so far do not count: a reboot did not begin for a reason that they do not have.
     pub(super) fn forget(&mut self) {
-        self.since = Instant::now();
+        self.since = Instant::now() + JUST_AFTER;
     }
 
     /// The reason why etcd does not count as good. `found` is `None` until the operation runner has read the nodes.

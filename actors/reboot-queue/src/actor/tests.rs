@@ -253,7 +253,7 @@ async fn a_control_plane_node_reboots_after_its_preparation_and_a_refusal_holds_
     world.refuse_reboots(Some("I13: b is down"));
     world.begin().await;
     world.until_gone(1).await;
-    assert_eq!(world.prepared(), [""; 0], "a worker has no API server");
+    assert!(world.prepared().iter().all(|node| node == "a"), "a worker has no API server");
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(world.host.ran().iter().filter(|words| *words == "reboot a").count(), 0);
     let refused = world.prepared().len();
