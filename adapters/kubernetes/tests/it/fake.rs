@@ -1,6 +1,5 @@
 //! An API server on loopback with scripted answers over plain HTTP; it records its requests.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
