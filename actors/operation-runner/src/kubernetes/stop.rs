@@ -1,6 +1,6 @@
 //! The row `stop-control-plane` for components of Kubernetes: they end on nodes that left the control plane.
 //!
-//! Guarantees: an API server of such a node ends only while every configured one is healthy.
+//! Guarantees: one API server of such nodes ends at a time, and only while every configured one is healthy.
 
 use madako_domain::component::Component;
 use madako_domain::status::OperationPhase;
@@ -24,9 +24,15 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     for stop in STOPS {
         let (name, component) = (OperationName::Kubernetes(stop), stop.component());
         let has = |node: &&NodeView<'_>| !node.control_plane && node.status.runs(component);
-        let targets = view.select_usable_nodes(name, &[], view.nodes.iter().filter(has), held);
+        let mut targets = view.select_usable_nodes(name, &[], view.nodes.iter().filter(has), held);
         if targets.is_empty() {
             continue;
+        }
+        if component == Component::ApiServer && targets.len() > 1 {
+            // I13 counts each of them.
+            let others = targets.split_off(1);
+            let reason = KubernetesBlockedBy::OneByOne { nodes: targets.clone() };
+            held.push(Held { what: name, reason: BlockedBy::Kubernetes(reason), targets: others });
         }
         match find_obstacle(view, component) {
             Some(reason) => held.push(Held { what: name, reason: BlockedBy::Kubernetes(reason), targets }),

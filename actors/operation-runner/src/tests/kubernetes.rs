@@ -154,6 +154,18 @@ fn components_of_a_former_control_plane_node_stop_while_all_api_servers_are_heal
 }
 
 #[test]
+fn api_servers_of_former_control_plane_nodes_stop_one_at_a_time() {
+    let mut fleet = running();
+    for node in [X, Y] {
+        run(&mut fleet, node, Component::ApiServer);
+    }
+    let first = "stop-control-plane; stop-kube-apiserver(.21); held stop-kube-apiserver one-by-one(.22)";
+    assert_eq!(fleet.short(), first);
+    fleet.node(X).containers.remove("kube-apiserver");
+    assert_eq!(fleet.short(), "stop-control-plane; stop-kube-apiserver(.22)");
+}
+
+#[test]
 fn rivers_of_etcd_stay_beside_an_api_server() {
     let mut fleet = running();
     run(&mut fleet, X, Component::ApiServer);
