@@ -205,6 +205,8 @@ pub struct RunnerState {
     serving_since: BTreeMap<String, Instant>,
     /// Times of the starts of API servers that have not passed the gate since, by address.
     started_servers: BTreeMap<String, Instant>,
+    /// The operation of the last command, with the reason, if the command was held.
+    last_hold: Option<(&'static str, String)>,
     /// The preparation of a node for its reboot.
     preparing: Option<Task>,
     /// Held operations of the last event.
@@ -288,6 +290,7 @@ impl Actor for Runner {
             drains: None,
             serving_since: BTreeMap::new(),
             started_servers: BTreeMap::new(),
+            last_hold: None,
             preparing: None,
             held: Vec::new(),
             held_since: FirstSeenTimes::default(),

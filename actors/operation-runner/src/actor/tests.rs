@@ -525,3 +525,19 @@ fn only_the_nodes_on_which_a_wave_failed_leave_the_watch_as_failed() {
     assert_eq!(ends(Some(&[])), BTreeMap::new(), "no node is the cause");
     assert!(ends(None).into_values().all(|end| end == WatchEnd::Dropped), "the wave was held");
 }
+
+#[test]
+fn an_operation_that_is_held_twice_for_the_same_reason_is_noticed() {
+    let mut last = None;
+    let mut note = |operation, failure: Option<(Option<Vec<String>>, &str)>| {
+        let failure = failure.map(|(nodes, why)| (nodes, why.to_owned()));
+        workflow::note_hold(&mut last, operation, failure.as_ref())
+    };
+    assert!(!note("a", Some((None, "x"))));
+    assert!(note("a", Some((None, "x"))));
+    assert!(!note("a", Some((None, "y"))), "another reason");
+    assert!(!note("b", Some((None, "y"))), "another operation");
+    assert!(!note("b", None), "it succeeded");
+    assert!(!note("b", Some((None, "y"))));
+    assert!(!note("b", Some((Some(Vec::new()), "y"))), "a failure backs off by itself");
+}

@@ -195,6 +195,7 @@ impl RunnerState {
                 self.given.clock.now(),
             );
         }
+        let is_repeated = note_hold(&mut self.last_hold, operation, failure.as_ref());
         let (what, failed) = match failure {
             None if goes_on => (format!("{command} succeeded"), false),
             None => {
@@ -211,6 +212,10 @@ impl RunnerState {
                     let nodes = backing_off::nodes_at_fault(&step.operation, command, &nodes);
                     let nodes = self.nodes_to_leave_out(step, nodes);
                     self.backing_off.record_failure(&nodes, &format!("{command}: {why}"), Instant::now());
+                } else if is_repeated {
+                    // The decision does not see the reason, and would begin the operation again in each pass.
+                    let why = format!("{command}: {why}");
+                    self.backing_off.record_failure([&operation.to_owned()], &why, Instant::now());
                 }
                 madako_operations_total(operation, "cancelled").increment(1);
                 (format!("{command} failed: {why}"), true)
@@ -390,6 +395,18 @@ impl RunnerState {
             EffectEvent::Ended { number, end: AttemptEnd::Final(end) }
         });
     }
+}
+
+/// Notes the end of a command. Returns whether a command of the operation was held for the same reason as the last command.
+pub(super) fn note_hold(
+    last: &mut Option<(&'static str, String)>,
+    operation: &'static str,
+    failure: Option<&FailedCommand>,
+) -> bool {
+    let held = failure.filter(|(nodes, _)| nodes.is_none()).map(|(_, why)| (operation, why.clone()));
+    let is_repeated = held.is_some() && *last == held;
+    *last = held;
+    is_repeated
 }
 
 /// True if no API server answers while the operation runs.
