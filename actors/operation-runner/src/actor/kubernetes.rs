@@ -354,13 +354,11 @@ impl Executor {
                 self.run_on_all_targets(targets, |_| NodeAction::InstallCni { tools: tools() }).await
             }
             Command::RetaintBeforeKubeletBoot { nodes } => {
-                let servers: Vec<String> =
-                    basis.cluster.control_plane().map(|node| node.address.clone()).collect();
                 let mut failed = FailedTaints::default();
                 for node in basis.cluster.nodes.iter().filter(|node| nodes.iter().any(|it| it == node.name()))
                 {
                     let add = |permit: Permit| {
-                        let (components, servers) = (Arc::clone(&self.components), &servers);
+                        let (components, servers) = (Arc::clone(&self.components), &basis.servers);
                         async move {
                             components.add_taints(&permit, servers, node.name(), &options.boot_taints).await
                         }
