@@ -53,6 +53,13 @@ fn a_seed_gives_the_same_trace_in_two_processes_byte_for_byte() {
     assert_eq!(traces[0].len(), traces[1].len());
 }
 
+/// It must have evidence of the promises about components.
+#[test]
+fn an_upgrade_of_kubernetes_passes_while_leaders_and_components_fail() {
+    let report = run(&scenario("upgrade"), 1, Span::from_seconds(2 * 3600));
+    assert_eq!(report.overall_outcome(), Outcome::Passed, "{report:#?}");
+}
+
 #[test]
 fn storm_passes_and_uses_the_paths_of_the_real_service() {
     let report = run(&scenario("short-storm"), 1, TEN_MINUTES);
