@@ -42,7 +42,7 @@ impl Permits {
     where
         F: Future<Output = Result<T, KubernetesError>>,
     {
-        self.repeat_effect(does, waits, u32::MAX).await
+        repeat_effect(|| self.get(), does, waits, u32::MAX).await
     }
 
     /// The same with a few attempts: an API server that does not answer ends the effect.
@@ -53,40 +53,42 @@ impl Permits {
     where
         F: Future<Output = Result<T, KubernetesError>>,
     {
-        self.repeat_effect(does, |_| (), EFFECT_TRIES).await
+        repeat_effect(|| self.get(), does, |_| (), EFFECT_TRIES).await
     }
+}
 
-    async fn repeat_effect<T, F>(
-        &self,
-        does: impl Fn(Permit) -> F,
-        waits: impl Fn(&KubernetesError),
-        tries: u32,
-    ) -> Result<T, KubernetesError>
-    where
-        F: Future<Output = Result<T, KubernetesError>>,
-    {
-        let mut unanswered = 0;
-        loop {
-            let permit = self.get().await;
-            let error = match does(permit).await {
-                Ok(done) => return Ok(done),
-                Err(error) => error,
-            };
-            let was_ended = match error {
-                KubernetesError::Permit(_) => true,
-                // The request was cut off at the end of the permit at the latest.
-                KubernetesError::Unavailable { .. } => {
-                    unanswered += 1;
-                    Moment::now() >= permit.expires_at() && unanswered < tries
-                }
-                _ => false,
-            };
-            if !was_ended {
-                return Err(error);
+/// `tries`: attempts without an answer.
+async fn repeat_effect<T, F, P>(
+    permit: impl Fn() -> P,
+    does: impl Fn(Permit) -> F,
+    waits: impl Fn(&KubernetesError),
+    tries: u32,
+) -> Result<T, KubernetesError>
+where
+    F: Future<Output = Result<T, KubernetesError>>,
+    P: Future<Output = Permit>,
+{
+    let mut unanswered = 0;
+    loop {
+        let permit = permit().await;
+        let error = match does(permit).await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let was_ended = match error {
+            KubernetesError::Permit(_) => true,
+            // The request was cut off at the end of the permit at the latest.
+            KubernetesError::Unavailable { .. } => {
+                unanswered += 1;
+                Moment::now() >= permit.expires_at() && unanswered < tries
             }
-            waits(&error);
-            tokio::time::sleep(PERMIT_PAUSE).await;
+            _ => false,
+        };
+        if !was_ended {
+            return Err(error);
         }
+        waits(&error);
+        tokio::time::sleep(PERMIT_PAUSE).await;
     }
 }
 
@@ -101,52 +103,19 @@ impl PermitSource for Permits {
 mod tests {
     use std::time::Duration;
 
-    use madako_protocol::actors::LeaderMessage;
-    use madako_protocol::mailbox::Envelope;
-    use ractor::{Actor, ActorProcessingErr, ActorRef};
-
     use super::*;
-
-    const PERMIT: Duration = Duration::from_secs(5);
-
-    /// Its permits last for [`PERMIT`].
-    struct Leader;
-
-    impl Actor for Leader {
-        type Msg = Envelope<LeaderMessage>;
-        type State = ();
-        type Arguments = ();
-
-        async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<(), ActorProcessingErr> {
-            Ok(())
-        }
-
-        async fn handle(
-            &self,
-            _: ActorRef<Self::Msg>,
-            envelope: Self::Msg,
-            (): &mut (),
-        ) -> Result<(), ActorProcessingErr> {
-            let LeaderMessage::Permit { epoch, reply } = envelope.open() else { panic!("another message") };
-            let _ = reply.send(Some(Permit::give(epoch, Moment::now() + PERMIT)));
-            Ok(())
-        }
-    }
 
     #[tokio::test(start_paused = true)]
     async fn an_effect_that_is_never_answered_ends_after_a_few_permits() {
-        let permits = Permits { leader: "leader-of-effects".to_owned(), epoch: 1 };
-        Actor::spawn(Some(permits.leader.clone()), Leader, ()).await.unwrap();
-        let error = KubernetesError::Unavailable { what: "a write".to_owned(), why: "silence".to_owned() };
+        const PERMIT: Duration = Duration::from_secs(5);
+        let error = || KubernetesError::Unavailable { what: "a write".to_owned(), why: "silence".to_owned() };
         let began = Moment::now();
-        let silent = |permit: Permit| {
-            let error = error.clone();
-            async move {
-                tokio::time::sleep_until(permit.expires_at()).await;
-                Err::<(), _>(error)
-            }
+        let permit = || async { Permit::give(1, Moment::now() + PERMIT) };
+        let silent = |permit: Permit| async move {
+            tokio::time::sleep_until(permit.expires_at()).await;
+            Err::<(), _>(error())
         };
-        assert_eq!(permits.try_effect(silent).await, Err(error.clone()));
+        assert_eq!(repeat_effect(permit, silent, |_| (), EFFECT_TRIES).await, Err(error()));
         let took = began.elapsed();
         assert!((PERMIT * EFFECT_TRIES..PERMIT * (EFFECT_TRIES + 1)).contains(&took), "{took:?}");
     }

@@ -1,5 +1,7 @@
 //! Test support: fakes of the leader, the host and Kubernetes around the reboot queue's actor.
 
+mod runner;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,9 +14,7 @@ use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use madako_domain::reboot::{RebootQueueEntry, RebootSettings};
 use madako_domain::record::Record;
 use madako_domain::state::ClusterState;
-use madako_protocol::actors::{
-    CommitError, Committed, LeaderMessage, Mutation, RebootMessage, RunnerMessage,
-};
+use madako_protocol::actors::{CommitError, Committed, LeaderMessage, Mutation, RebootMessage};
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
@@ -27,6 +27,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
+use self::runner::{FakeRunner, Preparations};
 use crate::next_action::Explained;
 use crate::testing::{NOW, Store};
 use crate::{RebootArguments, RebootQueueActor};
@@ -359,38 +360,6 @@ impl Actor for FakeLeader {
             }
             other => panic!("{other:?}"),
         }
-        Ok(())
-    }
-}
-
-/// An operation runner that prepares nodes for their reboots, or refuses with this reason.
-struct FakeRunner;
-
-type Preparations = Arc<Mutex<(Vec<String>, Option<String>)>>;
-
-impl Actor for FakeRunner {
-    type Msg = Envelope<RunnerMessage>;
-    type State = Preparations;
-    type Arguments = Preparations;
-
-    async fn pre_start(
-        &self,
-        _: ActorRef<Envelope<RunnerMessage>>,
-        preparations: Preparations,
-    ) -> Result<Preparations, ActorProcessingErr> {
-        Ok(preparations)
-    }
-
-    async fn handle(
-        &self,
-        _: ActorRef<Envelope<RunnerMessage>>,
-        envelope: Envelope<RunnerMessage>,
-        preparations: &mut Preparations,
-    ) -> Result<(), ActorProcessingErr> {
-        let RunnerMessage::PrepareReboot { node, reply } = envelope.open() else { panic!("another message") };
-        let mut preparations = preparations.lock().unwrap();
-        preparations.0.push(node);
-        let _ = reply.send(preparations.1.clone().map_or(Ok(()), Err));
         Ok(())
     }
 }
