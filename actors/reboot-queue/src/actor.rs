@@ -277,12 +277,11 @@ impl RebootState {
         let now = self.given.clock.now();
         if let Some((command, conclusion)) = self.effects.conclusion() {
             let (command, end) = (command.clone(), command_end(conclusion));
-            match transition::end_command(&state.repair, command.index, command.record, &end, now) {
+            let is_refused = end.how == CommandOutcome::Refused;
+            let draw = if is_refused { self.chance.random_range(0.0..1.0) } else { 0.0 };
+            match transition::end_command(&state.repair, command.index, command.record, &end, now, draw) {
                 Some(change) => {
                     let failed = end.how != CommandOutcome::Succeeded;
-                    if end.how == CommandOutcome::NotBegun && command.runner.is_some() {
-                        self.answers.forget();
-                    }
                     let on = (state.revision, Instant::now());
                     let Some(action) = self.effects.record(change, None, on.0, on.1) else { return true };
                     self.writing = Some(ChangeInFlight {

@@ -170,7 +170,8 @@ impl World {
                 if let Some(record) = announced {
                     let end = CommandEnd { how: CommandOutcome::Succeeded, text: String::new() };
                     let ended =
-                        end_command(&self.store.state().repair, next.index, record, &end, self.now).unwrap();
+                        end_command(&self.store.state().repair, next.index, record, &end, self.now, 0.0)
+                            .unwrap();
                     assert!(self.store.commit(&ended));
                 }
                 committed = true;

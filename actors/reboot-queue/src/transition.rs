@@ -91,10 +91,7 @@ impl<'a> Transition<'a> {
     /// The drain was aborted. `draw` as of [`back_off`].
     #[must_use]
     pub fn back_off(mut self, why: &str, draw: f64) -> RepairChange {
-        self.become_status(RebootStatus::Queued);
-        self.entry.drain_backoff_count = self.entry.drain_backoff_count.saturating_add(1);
-        let pause = back_off(self.entry.drain_backoff_count, draw);
-        self.entry.drain_backoff_expire = Some(self.now + pause);
+        give_up_drain(&mut self.entry, self.now, draw);
         if self.entry.is_upgrade() {
             why.clone_into(&mut self.entry.abort_reason);
         }
@@ -161,8 +158,16 @@ impl<'a> Transition<'a> {
     }
 }
 
+fn give_up_drain(entry: &mut RebootQueueEntry, now: OffsetDateTime, draw: f64) {
+    entry.status = RebootStatus::Queued;
+    entry.last_transition_time = Some(now);
+    entry.drain_backoff_count = entry.drain_backoff_count.saturating_add(1);
+    entry.drain_backoff_expire = Some(now + back_off(entry.drain_backoff_count, draw));
+}
+
 /// Ends the record of the reboot command of the entry `index`. The entry stays, and the boot check decides; after a
-/// command that did not begin, the drain goes on. `None`: the record has ended already.
+/// command that did not begin, the drain goes on, and after a refused one it is given up (`draw` as of [`back_off`]). `None`: the
+/// record has ended already.
 #[must_use]
 pub fn end_command(
     queue: &RepairQueue,
@@ -170,6 +175,7 @@ pub fn end_command(
     id: i64,
     end: &CommandEnd,
     now: OffsetDateTime,
+    draw: f64,
 ) -> Option<RepairChange> {
     let now = whole_second(now);
     let item = queue.records.unfinished.get(&id)?;
@@ -177,11 +183,15 @@ pub fn end_command(
     end.end_record(&mut record, now);
     let mut change = record_alone(REBOOT, record, item.revision);
     let reboots = |item: &&Arc<Item<RebootQueueEntry>>| item.value.status == RebootStatus::Rebooting;
-    let not_begun = end.how == CommandOutcome::NotBegun;
+    let not_begun = matches!(end.how, CommandOutcome::NotBegun | CommandOutcome::Refused);
     if let Some(item) = queue.reboots.get(&index).filter(reboots).filter(|_| not_begun) {
         let mut entry = item.value.clone();
-        entry.status = RebootStatus::Draining;
-        entry.last_transition_time = Some(now);
+        if end.how == CommandOutcome::Refused {
+            give_up_drain(&mut entry, now, draw);
+        } else {
+            entry.status = RebootStatus::Draining;
+            entry.last_transition_time = Some(now);
+        }
         change.conditions.push(queue.require_unchanged_reboot(index));
         change.writes.push(RepairWrite::Reboot(entry));
     }
@@ -334,19 +344,23 @@ mod tests {
         assert_eq!(queue.reboots[&0].value.status, RebootStatus::Rebooting);
         assert!(cancel_unfinished(&queue, Some(id), NOW).is_none(), "it runs here");
         assert!(cancel_unfinished(&queue, None, NOW).is_some());
-        assert!(store.commit(&end_command(&queue, 0, id, &end, NOW).unwrap()));
+        assert!(store.commit(&end_command(&queue, 0, id, &end, NOW, 0.0).unwrap()));
         let queue = store.state().repair;
         assert_eq!(queue.reboots[&0].value.status, RebootStatus::Rebooting, "the boot check decides");
-        assert!(end_command(&queue, 0, id, &end, NOW).is_none());
+        assert!(end_command(&queue, 0, id, &end, NOW, 0.0).is_none());
         let record: Record = serde_json::from_slice(&store.entries[&keys::record(id)].value).unwrap();
         assert_eq!((record.status.as_str(), &*record.error), ("cancelled", "exit code 1"));
     }
 
     #[test]
     fn drain_goes_on_after_a_command_that_did_not_begin_unless_the_entry_is_cancelled() {
-        for (meanwhile, then) in
-            [(None, RebootStatus::Draining), (Some(RebootStatus::Cancelled), RebootStatus::Cancelled)]
-        {
+        use CommandOutcome::{NotBegun, Refused};
+        for (meanwhile, how, then) in [
+            (None, NotBegun, RebootStatus::Draining),
+            (None, Refused, RebootStatus::Queued),
+            (Some(RebootStatus::Cancelled), NotBegun, RebootStatus::Cancelled),
+            (Some(RebootStatus::Cancelled), Refused, RebootStatus::Cancelled),
+        ] {
             let mut store = Store::new(&["a"], &["w"]);
             store.reboot(0, "w", RebootStatus::Draining);
             let (change, id) = Transition::new(&store.state(), 0, NOW).unwrap().reboot();
@@ -354,10 +368,12 @@ mod tests {
             if let Some(status) = meanwhile {
                 store.reboot(0, "w", status);
             }
-            let end = CommandEnd { how: CommandOutcome::NotBegun, text: "a pod".to_owned() };
-            assert!(store.commit(&end_command(&store.state().repair, 0, id, &end, NOW).unwrap()));
+            let end = CommandEnd { how, text: "a pod".to_owned() };
+            assert!(store.commit(&end_command(&store.state().repair, 0, id, &end, NOW, 0.0).unwrap()));
             let queue = store.state().repair;
-            assert_eq!((&queue.reboots[&0].value.status, queue.records.unfinished.len()), (&then, 0));
+            let entry = &queue.reboots[&0].value;
+            assert_eq!((&entry.status, queue.records.unfinished.len()), (&then, 0));
+            assert_eq!(entry.drain_backoff_expire.is_some(), then == RebootStatus::Queued);
         }
     }
 

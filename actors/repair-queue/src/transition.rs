@@ -244,7 +244,10 @@ pub fn end_command(
     let decides = match end.how {
         CommandOutcome::Succeeded => finishing,
         CommandOutcome::Failed => true,
-        CommandOutcome::NotBegun | CommandOutcome::Stopped | CommandOutcome::Unknown => false,
+        CommandOutcome::NotBegun
+        | CommandOutcome::Refused
+        | CommandOutcome::Stopped
+        | CommandOutcome::Unknown => false,
     };
     let entry = queue.entries.get(&index).filter(|item| decides && !item.value.is_finished());
     let Some(item) = entry else { return Some(RepairChange { what, conditions, writes: vec![record] }) };

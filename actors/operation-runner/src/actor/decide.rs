@@ -8,6 +8,7 @@ use madako_domain::component::Component;
 use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::keys;
 use madako_domain::node_status::{EtcdVersion, KubernetesAnswers};
+use madako_domain::reboot::RebootStatus;
 use madako_domain::rollout::{Rollout, WatchEnd};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::Collected;
@@ -158,8 +159,9 @@ impl RunnerState {
             status.registered.as_ref(),
         );
         // A node that is away for another reason is no failure of the roll.
-        let requested = part.reboots.range(0..).map(|(_, item)| &item.value).filter(|it| it.is_under_way());
-        let away: BTreeSet<&str> = requested.map(|entry| entry.node.as_str()).collect();
+        let requested = part.reboots.range(0..).map(|(_, item)| &item.value);
+        let rebooting = requested.filter(|entry| entry.status == RebootStatus::Rebooting);
+        let away: BTreeSet<&str> = rebooting.map(|entry| entry.node.as_str()).collect();
         let watched = input.cluster.nodes.iter().filter(|node| !away.contains(node.address.as_str()));
         let watched = watched.filter_map(|node| {
             let component: Component = rollout.watched.get(&node.address)?.parse().ok()?;

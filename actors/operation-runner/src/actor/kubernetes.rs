@@ -52,10 +52,6 @@ impl From<KubernetesError> for Failure {
     }
 }
 
-fn is_restart(operation: &Operation) -> bool {
-    operation.name == OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart)
-}
-
 /// True if clients leave the API server before an operation ends it.
 fn withdraws_endpoints(operation: &Operation) -> bool {
     let waits = |command: &RunnerCommand| *command == RunnerCommand::Kubernetes(Command::WaitForProxies);
@@ -108,22 +104,17 @@ impl Executor {
         let targets = &operation.targets;
         let servers = self.present_servers(&basis.cluster, targets).await;
         let violation = api_available(&servers, &targets.iter().map(String::as_str).collect());
-        let serves_unexpectedly = || {
-            let is_serving = |address: &String| servers.get(address) == Some(&true);
-            let others = || servers.keys().filter(|address| !targets.contains(*address));
-            (is_restart(operation) && !withdraws_endpoints(operation))
-                .then(|| targets.iter().find(|address| is_serving(address)))
-                .flatten()
-                .filter(|_| others().any(is_serving))
-        };
-        let why = match violation {
-            Some(violation) => violation.to_string(),
-            None => match serves_unexpectedly() {
-                Some(address) => format!(
-                    "the API server of {address} serves again, so that clients must leave it before its restart"
-                ),
-                None => return Ok(()),
-            },
+        let serves = |address: &&String| servers.get(*address) == Some(&true);
+        let served = targets.iter().find(serves).filter(|_| !withdraws_endpoints(operation));
+        let has_other = servers.keys().filter(|address| !targets.contains(*address)).any(|it| serves(&it));
+        let why = match (violation, served) {
+            (Some(violation), _) => violation.to_string(),
+            (None, Some(address)) if has_other => {
+                format!(
+                    "the API server of {address} serves again, so that clients must leave it before its end"
+                )
+            }
+            _ => return Ok(()),
         };
         // A server has failed or recovered since the decision: the next pass decides anew.
         Err(Failure { nodes: BTreeSet::new(), why, is_hold: true })

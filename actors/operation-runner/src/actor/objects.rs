@@ -205,12 +205,18 @@ impl Executor {
 
     async fn remove_nodes(&self, names: &[String], basis: &Basis) -> Result<(), Failure> {
         let mut failed = FailedNodes::default();
-        for name in names {
+        for (place, name) in names.iter().enumerate() {
             let send = |permit: Permit| {
                 let components = Arc::clone(&self.components);
                 async move { components.remove_node(&permit, &basis.servers, name).await }
             };
-            failed.note_result(name, self.permits.try_effect(send).await);
+            let result = self.permits.try_effect(send).await;
+            let is_unanswered = matches!(result, Err(KubernetesError::Unavailable { .. }));
+            failed.note_result(name, result);
+            if is_unanswered {
+                failed.names.extend(names[place..].iter().cloned());
+                break;
+            }
         }
         failed.into_result()
     }

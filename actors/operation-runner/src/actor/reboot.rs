@@ -12,8 +12,9 @@ use super::collect::nodes_to_ask;
 use super::execute::Executor;
 use super::{Inputs, RunnerState};
 use crate::input::KubernetesMode;
-use crate::kubernetes::objects::endpoints::EndpointsPlan;
+use crate::kubernetes::objects::endpoints::{EndpointsPlan, states_of_control_plane};
 use crate::kubernetes::objects::operation::update_commands;
+use crate::limits::END_BEFORE_REBOOT;
 
 impl RunnerState {
     /// Drops the reply while the newest configuration is not known. Only a runner that acts is asked.
@@ -68,10 +69,14 @@ impl Executor {
         if let Err(error) = self.etcd.move_leader(&permit, &members, node).await {
             tracing::warn!(node, %error, "a node reboots whose member of etcd may lead");
         }
-        if *kubernetes == KubernetesMode::Act
-            && let Err(failure) = self.end_api_servers(std::slice::from_ref(node)).await
-        {
-            tracing::warn!(node, why = failure.why, "a node reboots whose API server may still run");
+        if *kubernetes == KubernetesMode::Act {
+            let ended = self.end_api_servers(std::slice::from_ref(node));
+            let why = match tokio::time::timeout(END_BEFORE_REBOOT, ended).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(failure)) => failure.why,
+                Err(_) => format!("it did not end within {END_BEFORE_REBOOT:?}"),
+            };
+            tracing::warn!(node, why, "a node reboots whose API server may still run");
         }
         Ok(())
     }
@@ -79,12 +84,9 @@ impl Executor {
     /// Lets clients use other API servers alone, and waits for the proxies. All others are healthy, by I13.
     async fn withdraw_endpoints(&self, inputs: &Inputs, reboot: &PreparedReboot) -> Result<(), String> {
         let leaving: BTreeSet<&str> = inputs.state.repair.leaving_machines().collect();
-        let is_ready = |address: &String| {
-            reboot.passed.contains(address) && *address != reboot.node && !leaving.contains(address.as_str())
-        };
-        let servers = inputs.cluster.control_plane().map(|node| &node.address);
-        let servers: Vec<(String, bool)> =
-            servers.map(|address| (address.clone(), is_ready(address))).collect();
+        let servers = states_of_control_plane(&inputs.cluster, |address| {
+            reboot.passed.contains(address) && address != reboot.node && !leaving.contains(address)
+        });
         let plan = EndpointsPlan::for_api_servers(&servers);
         let ready = plan.ready_addresses();
         if ready.is_empty() {

@@ -531,13 +531,15 @@ fn an_operation_that_is_held_twice_for_the_same_reason_is_noticed() {
     let mut last = None;
     let mut note = |operation, failure: Option<(Option<Vec<String>>, &str)>| {
         let failure = failure.map(|(nodes, why)| (nodes, why.to_owned()));
-        workflow::note_hold(&mut last, operation, failure.as_ref())
+        workflow::note_hold(&mut last, (operation, true), failure.as_ref())
     };
     assert!(!note("a", Some((None, "x"))));
+    assert!(!note("a", None), "its first command succeeds again");
     assert!(note("a", Some((None, "x"))));
     assert!(!note("a", Some((None, "y"))), "another reason");
     assert!(!note("b", Some((None, "y"))), "another operation");
-    assert!(!note("b", None), "it succeeded");
-    assert!(!note("b", Some((None, "y"))));
     assert!(!note("b", Some((Some(Vec::new()), "y"))), "a failure backs off by itself");
+    assert!(!note("b", Some((None, "y"))));
+    assert!(!workflow::note_hold(&mut last, ("b", false), None), "it is complete");
+    assert_eq!(last, None);
 }

@@ -195,7 +195,7 @@ impl RunnerState {
                 self.given.clock.now(),
             );
         }
-        let is_repeated = note_hold(&mut self.last_hold, operation, failure.as_ref());
+        let is_repeated = note_hold(&mut self.last_hold, (operation, goes_on), failure.as_ref());
         let (what, failed) = match failure {
             None if goes_on => (format!("{command} succeeded"), false),
             None => {
@@ -215,7 +215,12 @@ impl RunnerState {
                 } else if is_repeated {
                     // The decision does not see the reason, and would begin the operation again in each pass.
                     let why = format!("{command}: {why}");
-                    self.backing_off.record_failure([&operation.to_owned()], &why, Instant::now());
+                    let left_out = match step.operation.name {
+                        // The start of a component on another node has the same name.
+                        OperationName::Kubernetes(_) => step.operation.targets.clone(),
+                        _ => vec![operation.to_owned()],
+                    };
+                    self.backing_off.record_failure(&left_out, &why, Instant::now());
                 }
                 madako_operations_total(operation, "cancelled").increment(1);
                 (format!("{command} failed: {why}"), true)
@@ -397,12 +402,16 @@ impl RunnerState {
     }
 }
 
-/// Notes the end of a command. Returns whether a command of the operation was held for the same reason as the last command.
+/// Notes the end of a command of an operation, which may go on. Returns whether the operation was held for the same reason the
+/// last time.
 pub(super) fn note_hold(
     last: &mut Option<(&'static str, String)>,
-    operation: &'static str,
+    (operation, goes_on): (&'static str, bool),
     failure: Option<&FailedCommand>,
 ) -> bool {
+    if failure.is_none() && goes_on {
+        return false;
+    }
     let held = failure.filter(|(nodes, _)| nodes.is_none()).map(|(_, why)| (operation, why.clone()));
     let is_repeated = held.is_some() && *last == held;
     *last = held;

@@ -21,9 +21,11 @@
 //! - Each component that is due and in no operation is held, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Node;
+use madako_domain::reboot::config::RebootConfig;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::repair::queue::Items;
 use madako_domain::rollout::Rollout;
@@ -231,15 +233,23 @@ impl<'a> Pass<'a> {
 
     /// True while a reboot whose command has begun is not known to have ended a node's processes.
     fn is_about_to_reboot(&self, node: &Node) -> bool {
+        if !self.component_status(Component::Kubelet, node).is_some_and(ComponentStatus::runs) {
+            return false;
+        }
+        let config = RebootConfig::read(&self.input.wanted.cluster.reboot).ok();
+        let attempts = |config: RebootConfig| {
+            let attempt = config.reboot?.timeout.saturating_add(config.interval);
+            Some(attempt.saturating_mul(config.attempts))
+        };
+        let command = config.and_then(attempts).unwrap_or_default();
         let begins = |entry: &RebootQueueEntry| {
+            let passed =
+                entry.last_transition_time.and_then(|at| Duration::try_from(self.input.now - at).ok());
             entry.node == node.address
                 && entry.status == RebootStatus::Rebooting
-                && entry
-                    .last_transition_time
-                    .is_some_and(|at| at <= self.input.now && self.input.now < at + REBOOT_BEGINS)
+                && passed.is_some_and(|passed| passed < REBOOT_BEGINS.saturating_add(command))
         };
-        self.component_status(Component::Kubelet, node).is_some_and(ComponentStatus::runs)
-            && self.input.reboots.values().any(|item| begins(&item.value))
+        self.input.reboots.values().any(|item| begins(&item.value))
     }
 
     fn decide_api_servers(&mut self) {

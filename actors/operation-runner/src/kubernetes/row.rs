@@ -14,7 +14,7 @@ use super::command::KubernetesCommand;
 use super::decide::{Due, KubernetesInput, decide};
 use super::files::FileContext;
 use super::held::KubernetesBlockedBy;
-use super::objects::endpoints::EndpointsPlan;
+use super::objects::endpoints::{EndpointsPlan, states_of_control_plane};
 use super::objects::operation::update_commands;
 use super::objects::row::healthy_servers;
 use super::operation::{KubernetesOperationName as Name, commands};
@@ -132,7 +132,7 @@ fn operation(
 /// before it stops. The decision on objects makes them ready again once the server is healthy.
 ///
 /// Nothing is added if no other API server serves, or if this one does not: its endpoints are not ready already.
-fn withdraw_endpoints(input: &Input<'_>, operation: &mut Operation) {
+pub(super) fn withdraw_endpoints(input: &Input<'_>, operation: &mut Operation) {
     let stops = |command: &Command| {
         matches!(command, Command::Kubernetes(KubernetesCommand::StopContainer(Component::ApiServer)))
     };
@@ -142,17 +142,18 @@ fn withdraw_endpoints(input: &Input<'_>, operation: &mut Operation) {
     if is_planted(Canary::EndpointsLeftReady) {
         return;
     }
+    let answers = input.status.kubernetes.as_ref();
+    // A target may have left the control plane.
+    let serves =
+        |address: &String| answers.is_some_and(|answers| answers.is_healthy(Component::ApiServer, address));
     let healthy = healthy_servers(input);
     let is_target = |address: &str| operation.targets.iter().any(|target| target == address);
-    if !healthy.iter().any(|address| is_target(address)) || healthy.iter().all(|address| is_target(address)) {
+    if !operation.targets.iter().any(serves) || healthy.iter().all(|address| is_target(address)) {
         return;
     }
-    let is_ready = |address: &str| {
+    let servers = states_of_control_plane(input.cluster, |address| {
         healthy.contains(address) && !is_target(address) && !part.objects.leaving.contains(address)
-    };
-    let control_plane = input.cluster.control_plane().map(|node| &node.address);
-    let servers: Vec<(String, bool)> =
-        control_plane.map(|address| (address.clone(), is_ready(address))).collect();
+    });
     let mut added: Vec<Command> =
         update_commands(&EndpointsPlan::for_api_servers(&servers)).into_iter().map(Command::Object).collect();
     added.push(Command::Kubernetes(KubernetesCommand::WaitForProxies));

@@ -8,11 +8,12 @@ use madako_domain::status::OperationPhase;
 use super::command::KubernetesCommand;
 use super::held::KubernetesBlockedBy;
 use super::operation::KubernetesOperationName as Name;
+use super::row::withdraw_endpoints;
 use crate::command::Command;
 use crate::decide::Row;
 use crate::held::{BlockedBy, Held};
 use crate::input::KubernetesMode;
-use crate::operation::{Operation, OperationName};
+use crate::operation::{OperationName, single_command_operation};
 use crate::view::{NodeView, View};
 
 /// Their order is CKE's.
@@ -37,22 +38,21 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         match find_obstacle(view, component) {
             Some(reason) => held.push(Held { what: name, reason: BlockedBy::Kubernetes(reason), targets }),
             None => {
-                let commands = commands(component).into_iter().map(Command::Kubernetes).collect();
-                operations.push(Operation::new(name, targets, commands));
+                let mut operation = single_command_operation(name, targets, command(component));
+                // Clients leave an API server before, and it completes their requests.
+                withdraw_endpoints(view.input, &mut operation);
+                operations.push(operation);
             }
         }
     }
     (!operations.is_empty()).then_some((OperationPhase::StopControlPlane, operations))
 }
 
-/// Clients leave an API server, whose address left the endpoints before, and it completes their requests.
-fn commands(component: Component) -> Vec<KubernetesCommand> {
-    match component {
-        Component::ApiServer => {
-            vec![KubernetesCommand::WaitForProxies, KubernetesCommand::StopContainer(component)]
-        }
-        _ => vec![KubernetesCommand::KillContainers(component)],
-    }
+fn command(component: Component) -> Command {
+    Command::Kubernetes(match component {
+        Component::ApiServer => KubernetesCommand::StopContainer(component),
+        _ => KubernetesCommand::KillContainers(component),
+    })
 }
 
 fn find_obstacle(view: &View<'_>, component: Component) -> Option<KubernetesBlockedBy> {

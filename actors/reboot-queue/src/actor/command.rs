@@ -99,7 +99,7 @@ impl RebootCommand {
         }
         if let Err(why) = self.prepare().await {
             let text = format!("not started, {why}");
-            return AttemptEnd::Final(CommandEnd { how: CommandOutcome::NotBegun, text });
+            return AttemptEnd::Final(CommandEnd { how: CommandOutcome::Refused, text });
         }
         // The deletions and the preparation may outlive the first permit.
         let permit = permits.get().await;

@@ -14,7 +14,7 @@ use madako_domain::state::ClusterState;
 use madako_protocol::operations::OperationsState;
 use tokio::time::Instant;
 
-use crate::limits::{FRESH_ANSWER_INTERVALS, JUST_AFTER};
+use crate::limits::FRESH_ANSWER_INTERVALS;
 
 /// The times from which answers of etcd and of API servers count.
 pub(super) struct EtcdAnswers {
@@ -43,11 +43,6 @@ impl EtcdAnswers {
         self.rebooted = rebooted;
     }
 
-    /// Answers so far do not count: a reboot did not begin for a reason that they do not have.
-    pub(super) fn forget(&mut self) {
-        self.since = Instant::now() + JUST_AFTER;
-    }
-
     /// The reason why etcd does not count as good. `found` is `None` until the operation runner has read the nodes.
     pub(super) fn fault(
         &self,
@@ -59,7 +54,7 @@ impl EtcdAnswers {
             _ if !operates => "its members are unknown, because operations on nodes are off",
             None => "its members have not been read yet",
             Some(found) if found.read_at < self.since => {
-                "its members have not been read since the last reboot of a control plane node ended or was refused"
+                "its members have not been read since the last reboot of a control plane node"
             }
             Some(found) if found.read_at.elapsed() > interval * FRESH_ANSWER_INTERVALS => {
                 "the last read of its members is too old"
@@ -160,7 +155,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         store.delete(&madako_domain::keys::reboot(0));
         answers.follow(&store.state());
-        assert!(answers.fault(true, Some(&before), INTERVAL).unwrap().ends_with("ended or was refused"));
+        assert!(answers.fault(true, Some(&before), INTERVAL).unwrap().ends_with("of a control plane node"));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(answers.fault(true, Some(&found(&[true])), INTERVAL), None);
     }

@@ -102,7 +102,7 @@ impl RepairState {
                 let (kubernetes, name) = (Arc::clone(&kubernetes), name.clone());
                 async move { kubernetes.uncordon(&permit, &name).await }
             };
-            let failed = permits.run_effect(uncordon, |_| {}).await.err().map(|error| error.to_string());
+            let failed = permits.try_effect(uncordon).await.err().map(|error| error.to_string());
             // The actor is gone: its successor reads the nodes again.
             let _ = actor.cast(RepairMessage::Uncordoned { node: name, failed }.into());
         };

@@ -55,7 +55,9 @@ pub(super) async fn add_taints(
         let until = server.begin(permit)?;
         let request = Request::new(Node::url_path(&(), None));
         let read = request.get(node, &GetParams::default());
-        let text = match exchange::send_request(&server.client, call, read, until).await {
+        // A server that does not answer leaves time for the next one.
+        let read_until = RequestDeadline::after(server.limits.read_deadline);
+        let text = match exchange::send_request(&server.client, call, read, read_until).await {
             Ok(text) => text,
             Err(KubernetesError::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(error),

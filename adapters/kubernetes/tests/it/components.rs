@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_domain::authority::Authority as AuthorityName;
 use madako_domain::certificate::Validity;
+use madako_domain::cluster::Taint;
 use madako_domain::component::Component;
 use madako_domain::keys;
 use madako_domain::store::{Entry, Epoch, Outcome, Snapshot, StoreError, Transaction};
@@ -83,6 +84,21 @@ async fn a_component_is_healthy_if_its_health_check_succeeds() {
     let error = components.check(Component::Proxy, HERE).await.unwrap_err();
     assert!(matches!(error, KubernetesError::Unavailable { .. }), "{error}");
     assert!(began.elapsed() >= Duration::from_secs(4), "a slow component has its time");
+}
+
+/// The kernel accepts connections to the silent one, and nothing answers.
+#[tokio::test]
+async fn taints_are_added_beside_an_api_server_that_does_not_answer() {
+    let Some(server) = Server::start().await else { return };
+    objects::node(&server.client(ADMIN), "10.0.0.1", &[]).await;
+    let components = components(Arc::clone(&server.authority), &server.url);
+    let silent = "127.0.0.2";
+    let _listener = std::net::TcpListener::bind((silent, PORT.load(Ordering::Relaxed))).unwrap();
+    let taint = Taint { key: "a".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
+    let servers = [silent.to_owned(), HERE.to_owned()];
+    components.add_taints(&permit(), &servers, "10.0.0.1", std::slice::from_ref(&taint)).await.unwrap();
+    let read = components.read_taints(&[HERE.to_owned()], "10.0.0.1").await.unwrap();
+    assert!(read.unwrap().contains(&taint));
 }
 
 /// A store with a cluster whose control plane has these addresses.

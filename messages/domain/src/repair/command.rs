@@ -47,6 +47,8 @@ pub enum CommandOutcome {
     /// No attempt began, because the queue was disabled, the entry deleted, the rack held, the machine healthy, or the
     /// node not drained.
     NotBegun,
+    /// No attempt began, for a reason that may last: the entry waits for a while.
+    Refused,
     /// The command failed without a further attempt, for one of the reasons of [`Self::NotBegun`].
     Stopped,
     /// The command may have run.

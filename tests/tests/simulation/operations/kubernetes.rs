@@ -76,7 +76,7 @@ const ORDER: [&str; 16] = [
 ];
 
 /// Commands of Kubernetes' operations in the stories.
-const COMMANDS: [&str; 47] = [
+const COMMANDS: [&str; 49] = [
     "kube-apiserver-restart: image-pull",
     "kube-apiserver-restart: make-dirs",
     "kube-apiserver-restart: make-files",
@@ -121,6 +121,8 @@ const COMMANDS: [&str; 47] = [
     "kubelet-restart: prepare-kubelet-config",
     "kubelet-restart: run-container",
     "stop-kube-apiserver: stop-container",
+    "stop-kube-apiserver: updateEndpointSliceCommand",
+    "stop-kube-apiserver: updateEndpointsCommand",
     "stop-kube-apiserver: wait-for-proxies",
     "stop-kube-controller-manager: kill-containers",
     "stop-kube-scheduler: kill-containers",

@@ -20,7 +20,9 @@ use super::apply::{
     due_resources,
 };
 use super::dns::{CLUSTER_DNS, COREFILE, NODE_DNS, UNBOUND_CONF, cluster_dns, node_dns};
-use super::endpoints::{EndpointsPlan, etcd_service, is_as_wanted, objects as endpoint_objects};
+use super::endpoints::{
+    EndpointsPlan, etcd_service, is_as_wanted, objects as endpoint_objects, states_of_control_plane,
+};
 use super::nodes::{needs_removal_approval, node_changes, node_key, surplus_nodes};
 use super::operation::{ObjectCommand as Command, ObjectOperationName as Name, node_fingerprint};
 use super::static_resources::{DnsImages, static_resources};
@@ -412,15 +414,10 @@ impl<'a> Pass<'a> {
     }
 
     fn endpoints(&mut self) {
-        let nodes: Vec<&str> = self.input.cluster.control_plane().map(|node| node.address.as_str()).collect();
-        let is_busy = |address: &str| self.input.busy.contains(address);
-        let serves = |address: &&str| {
-            let is_ready = self.input.healthy.contains(address) && !is_busy(address);
-            ((*address).to_owned(), is_ready)
-        };
-        let servers: Vec<(String, bool)> = nodes.iter().map(serves).collect();
-        let members: Vec<(String, bool)> =
-            nodes.iter().map(|address| ((*address).to_owned(), !is_busy(address))).collect();
+        let (cluster, healthy) = (self.input.cluster, self.input.healthy);
+        let stays = |address: &str| !self.input.busy.contains(address);
+        let servers = states_of_control_plane(cluster, |address| healthy.contains(address) && stays(address));
+        let members = states_of_control_plane(cluster, stays);
         self.decide_endpoints_and_slice(&EndpointsPlan::for_api_servers(&servers));
         let update = (Name::CreateEtcdService, Name::UpdateEtcdService);
         self.decide_compared(etcd_service(), update, Command::CreateEtcdService, Command::UpdateEtcdService);

@@ -1,6 +1,7 @@
 //! The endpoints of the API servers and of etcd, each as Endpoints and as EndpointSlice of the same name, and the Service
 //! of etcd.
 
+use madako_domain::cluster::Cluster;
 use madako_domain::objects::{Manifest, ObjectName};
 use serde_json::{Map, Value, json};
 
@@ -25,6 +26,15 @@ pub struct EndpointsPlan<'a> {
     port: u16,
     /// In the order of the configuration.
     pub addresses: &'a [(String, bool)],
+}
+
+/// The addresses of the control plane, in the order of the configuration, and whether each is ready.
+pub(crate) fn states_of_control_plane(
+    cluster: &Cluster,
+    is_ready: impl Fn(&str) -> bool,
+) -> Vec<(String, bool)> {
+    let nodes = cluster.control_plane();
+    nodes.map(|node| (node.address.clone(), is_ready(&node.address))).collect()
 }
 
 impl<'a> EndpointsPlan<'a> {
