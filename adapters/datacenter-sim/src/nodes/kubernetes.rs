@@ -340,10 +340,13 @@ fn unavailable_error(what: String) -> KubernetesError {
 }
 
 impl SimulatedNodes {
-    /// Notes that a reboot command takes a node away. Nothing is noted of a node that no effect reaches.
+    /// Notes that a reboot command takes a node away whose API server has served. Nothing is noted of a node that no effect
+    /// reaches.
     pub fn note_reboot(&self, address: &str) {
         self.with_world(|world| {
-            if world.answers_requests(address) && !world.has_fault(address, NodeFault::EngineHangs) {
+            let is_reached =
+                world.answers_requests(address) && !world.has_fault(address, NodeFault::EngineHangs);
+            if is_reached && world.api_gained.contains_key(address) {
                 let has_server = world.is_healthy(Component::ApiServer, address);
                 let fact = KubernetesFact::Rebooted { address: address.to_owned(), has_server };
                 world.note(Observed::Kubernetes(fact));
