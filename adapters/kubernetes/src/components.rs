@@ -200,8 +200,10 @@ async fn limit_write<R>(
     what: &str,
     sent: impl Future<Output = Result<R, KubernetesError>>,
 ) -> Result<R, KubernetesError> {
-    let late = |_| unusable_answer(what, format!("no API server answered within {WRITE_DEADLINE:?}"));
-    tokio::time::timeout(WRITE_DEADLINE, sent).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
+    match tokio::time::timeout(WRITE_DEADLINE, sent).await {
+        Ok(answered) => answered,
+        Err(_) => Err(unusable_answer(what, format!("no API server answered within {WRITE_DEADLINE:?}"))),
+    }
 }
 
 fn node_access(
