@@ -346,8 +346,8 @@ impl SimulatedNodes {
         self.with_world(|world| {
             let is_reached =
                 world.answers_requests(address) && !world.has_fault(address, NodeFault::EngineHangs);
-            if is_reached && world.api_gained.contains_key(address) {
-                let has_server = world.is_healthy(Component::ApiServer, address);
+            let has_server = world.is_healthy(Component::ApiServer, address);
+            if is_reached && (has_server || world.api_lost.contains_key(address)) {
                 let fact = KubernetesFact::Rebooted { address: address.to_owned(), has_server };
                 world.note(Observed::Kubernetes(fact));
             }
