@@ -205,6 +205,7 @@ async fn one_member_becomes_five_and_then_three() {
 }
 
 #[tokio::test]
+#[ignore = "minutes: the waits for a silent etcd take most of the time (make test-long)"]
 async fn lost_members_are_replaced_only_while_a_majority_lives() {
     let Some(fleet) = Fleet::start(4).await else { return };
     fleet.set_cluster(&[0, 1, 2], &[3]).await;
