@@ -38,7 +38,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use tokio::time::Instant;
 
-use self::command::RebootCommand;
+use self::command::{RebootCommand, Stage};
 use self::etcd::EtcdAnswers;
 pub use self::telemetry::METRICS;
 use self::work::{BootChecks, Draining};
@@ -276,22 +276,16 @@ impl RebootState {
         self.resolve(state);
         let now = self.given.clock.now();
         if let Some((command, conclusion)) = self.effects.conclusion() {
-            let (command, end) = (command.clone(), command_end(conclusion));
+            let (command, mut end) = (command.clone(), command_end(conclusion));
+            if let Some((change, record)) = self.begin_prepared(state, &command, &mut end) {
+                self.record_end(state, change, &command, &end, Some(command.prepared(record)));
+                return true;
+            }
             let is_refused = end.how == CommandOutcome::Refused;
             let draw = if is_refused { self.chance.random_range(0.0..1.0) } else { 0.0 };
             match transition::end_command(&state.repair, command.index, command.record, &end, now, draw) {
                 Some(change) => {
-                    let failed = end.how != CommandOutcome::Succeeded;
-                    let on = (state.revision, Instant::now());
-                    let Some(action) = self.effects.record(change, None, on.0, on.1) else { return true };
-                    self.writing = Some(ChangeInFlight {
-                        operation: transition::REBOOT,
-                        entry: Some((command.index, command.node)),
-                        text: end.text,
-                        is_drain: false,
-                        failed,
-                    });
-                    self.perform(vec![action]);
+                    self.record_end(state, change, &command, &end, None);
                     return true;
                 }
                 None => self.effects.is_recorded(),
@@ -305,13 +299,59 @@ impl RebootState {
         false
     }
 
+    /// The announcement of the command after its preparation, unless a client cancelled the reboot meanwhile. A preparation
+    /// without its command is a command that did not begin.
+    fn begin_prepared(
+        &self,
+        state: &ClusterState,
+        command: &RebootCommand,
+        end: &mut CommandEnd,
+    ) -> Option<(RepairChange, i64)> {
+        if matches!(command.stage, Stage::Command) || end.how == CommandOutcome::Refused {
+            return None;
+        }
+        let obstacle = command.find_obstacle(state);
+        let begins = || {
+            let transition = Transition::new(state, command.index, self.given.clock.now())?;
+            transition.reboot_prepared(command.record)
+        };
+        let is_prepared = end.how == CommandOutcome::Succeeded && obstacle.is_none();
+        let begun = is_prepared.then(begins).flatten();
+        if begun.is_none() {
+            end.how = CommandOutcome::NotBegun;
+            end.text = obstacle.map_or(std::mem::take(&mut end.text), |why| format!("not started, {why}"));
+        }
+        begun
+    }
+
+    /// Records the end of a command or of a preparation, and announces the next effect.
+    fn record_end(
+        &mut self,
+        state: &ClusterState,
+        change: RepairChange,
+        command: &RebootCommand,
+        end: &CommandEnd,
+        next: Option<RebootCommand>,
+    ) {
+        let operation = change.what;
+        let Some(action) = self.effects.record(change, next, state.revision, Instant::now()) else { return };
+        self.writing = Some(ChangeInFlight {
+            operation,
+            entry: Some((command.index, command.node.clone())),
+            text: end.text.clone(),
+            is_drain: false,
+            failed: end.how != CommandOutcome::Succeeded,
+        });
+        self.perform(vec![action]);
+    }
+
     /// Tells the workflow whether the store shows an announcement whose commit has an unknown result: the unfinished
-    /// record with its number is a reboot of its node, and the entry reboots.
+    /// record with its number is of its operation and its node, and the entry reboots.
     fn resolve(&mut self, state: &ClusterState) {
         let Some(command) = self.effects.unconfirmed_announcement() else { return };
         let records = &state.repair.records;
         let is_of_command = |record: &madako_domain::record::Record| {
-            record.operation == transition::REBOOT && record.targets == [command.node.as_str()]
+            record.operation == command.stage.operation() && record.targets == [command.node.as_str()]
         };
         let is_announced =
             records.unfinished.get(&command.record).is_some_and(|item| is_of_command(&item.value));
@@ -339,8 +379,9 @@ impl RebootState {
                 (transition.back_off(&why.to_string(), self.chance.random_range(0.0..1.0)), None)
             }
             Action::Reboot => {
-                let (change, record) = transition.reboot();
-                let Some(command) = self.reboot_command(state, next, record) else { return false };
+                let stage = self.first_stage(state, &next.node);
+                let (change, record) = transition.reboot(stage.operation());
+                let Some(command) = self.reboot_command(state, next, stage, record) else { return false };
                 (change, Some(command))
             }
             Action::LeaveToUpdate => (transition.leave_to_update(), None),
@@ -390,8 +431,10 @@ impl RebootState {
                     let Some(host) = self.given.host.clone() else { continue };
                     let (kubernetes, permits) =
                         (self.given.kubernetes.clone(), self.runner.permits().clone());
+                    let newest = self.given.state.clone();
                     self.runner.carry_out(async move {
-                        let end = effect.run_attempt(&*host, kubernetes.as_deref(), permits, permit, attempt);
+                        let kubernetes = kubernetes.as_deref();
+                        let end = effect.run_attempt(&*host, kubernetes, newest, permits, permit, attempt);
                         EffectEvent::Ended { number, end: end.await }
                     });
                 }
@@ -400,8 +443,10 @@ impl RebootState {
                     EffectEvent::Paused { number, against: None }
                 }),
                 Does::Abort => self.runner.abort(),
-                Does::Record { took, .. } => {
-                    if let Some((_, conclusion)) = self.effects.conclusion() {
+                Does::Record { took, effect } => {
+                    if let (Stage::Command, Some((_, conclusion))) =
+                        (effect.stage, self.effects.conclusion())
+                    {
                         let how = command_end(conclusion).how.name();
                         telemetry::madako_reboot_command_seconds(how).record(took);
                     }

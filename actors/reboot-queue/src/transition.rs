@@ -24,13 +24,15 @@ pub const CANCEL: &str = "reboot-cancel";
 pub const DEQUEUE: &str = "reboot-dequeue";
 pub const DRAIN_START: &str = "reboot-drain-start";
 pub const DRAIN_TIMEOUT: &str = "reboot-drain-timeout";
+/// The preparation of a control plane node for its reboot command, which CKE does not have.
+pub const PREPARE: &str = "reboot-prepare";
 pub const REBOOT: &str = "reboot-reboot";
 /// The end of a drain for an upgrade, which CKE does not have.
 pub(crate) const DRAINED: &str = "upgrade-drained";
 /// Finding in the record of a removal without a boot.
 pub(crate) const LEFT: &str = "the node left the cluster";
-/// CKE's names of the reboot queue's operations.
-pub const OPERATIONS: [&str; 5] = [CANCEL, DEQUEUE, DRAIN_START, DRAIN_TIMEOUT, REBOOT];
+/// The reboot queue's operations that have records.
+pub const OPERATIONS: [&str; 6] = [CANCEL, DEQUEUE, DRAIN_START, DRAIN_TIMEOUT, PREPARE, REBOOT];
 
 /// Time until the next drain after `count` aborted ones: 300 s, twice as long each further time, at most 1200 s, and a
 /// random part below 300 s (CKE). `draw` is a number from 0 to below 1.
@@ -70,14 +72,27 @@ impl<'a> Transition<'a> {
         self.into_change(DRAIN_START, conditions, record)
     }
 
-    /// Announces the reboot command. Also returns the id of its record.
+    /// Announces the reboot command ([`REBOOT`]), or its preparation ([`PREPARE`]). Also returns the id of the record.
     #[must_use]
-    pub fn reboot(mut self) -> (RepairChange, i64) {
+    pub fn reboot(mut self, operation: &'static str) -> (RepairChange, i64) {
         self.become_status(RebootStatus::Rebooting);
         let id = self.id;
-        let record = RepairWrite::Record(self.begin_record(REBOOT));
+        let record = RepairWrite::Record(self.begin_record(operation));
         let conditions = self.begin_conditions();
-        (self.into_change(REBOOT, conditions, record), id)
+        (self.into_change(operation, conditions, record), id)
+    }
+
+    /// Ends the record of a preparation, and announces the command. `None`: the record has ended already.
+    #[must_use]
+    pub fn reboot_prepared(self, prepared: i64) -> Option<(RepairChange, i64)> {
+        let item = self.state.repair.records.unfinished.get(&prepared)?;
+        let mut record = item.value.clone();
+        record.complete(self.now);
+        let unchanged = Condition::Unchanged { key: keys::record(prepared), revision: item.revision };
+        let (mut change, id) = self.reboot(REBOOT);
+        change.conditions.push(unchanged);
+        change.writes.push(RepairWrite::Record(record));
+        Some((change, id))
     }
 
     /// The node is empty, and the operation runner updates its kubelet. No record: the update has one.
@@ -165,7 +180,7 @@ fn give_up_drain(entry: &mut RebootQueueEntry, now: OffsetDateTime, draw: f64) {
     entry.drain_backoff_expire = Some(now + back_off(entry.drain_backoff_count, draw));
 }
 
-/// Ends the record of the reboot command of the entry `index`. The entry stays, and the boot check decides; after a
+/// Ends the record of the reboot command of the entry `index`, or of its preparation. The entry stays, and the boot check decides; after a
 /// command that did not begin, the drain goes on, and after a refused one it is given up (`draw` as of [`back_off`]). `None`: the
 /// record has ended already.
 #[must_use]
@@ -181,24 +196,40 @@ pub fn end_command(
     let item = queue.records.unfinished.get(&id)?;
     let mut record = item.value.clone();
     end.end_record(&mut record, now);
-    let mut change = record_alone(REBOOT, record, item.revision);
-    let reboots = |item: &&Arc<Item<RebootQueueEntry>>| item.value.status == RebootStatus::Rebooting;
+    let what = if record.operation == PREPARE { PREPARE } else { REBOOT };
+    let mut change = record_alone(what, record, item.revision);
     let not_begun = matches!(end.how, CommandOutcome::NotBegun | CommandOutcome::Refused);
-    if let Some(item) = queue.reboots.get(&index).filter(reboots).filter(|_| not_begun) {
-        let mut entry = item.value.clone();
-        if end.how == CommandOutcome::Refused {
-            give_up_drain(&mut entry, now, draw);
-        } else {
-            entry.status = RebootStatus::Draining;
-            entry.last_transition_time = Some(now);
-        }
-        change.conditions.push(queue.require_unchanged_reboot(index));
-        change.writes.push(RepairWrite::Reboot(entry));
+    if not_begun {
+        leave_reboot(&mut change, queue, index, |entry| match end.how {
+            CommandOutcome::Refused => give_up_drain(entry, now, draw),
+            _ => drain_again(entry, now),
+        });
     }
     Some(change)
 }
 
-/// Ends an unfinished record of this queue that has no running command here: its outcome is unknown.
+/// Changes an entry that reboots, and adds this to a change.
+fn leave_reboot(
+    change: &mut RepairChange,
+    queue: &RepairQueue,
+    index: i64,
+    leave: impl FnOnce(&mut RebootQueueEntry),
+) {
+    let reboots = |item: &&Arc<Item<RebootQueueEntry>>| item.value.status == RebootStatus::Rebooting;
+    let Some(item) = queue.reboots.get(&index).filter(reboots) else { return };
+    let mut entry = item.value.clone();
+    leave(&mut entry);
+    change.conditions.push(queue.require_unchanged_reboot(index));
+    change.writes.push(RepairWrite::Reboot(entry));
+}
+
+fn drain_again(entry: &mut RebootQueueEntry, now: OffsetDateTime) {
+    entry.status = RebootStatus::Draining;
+    entry.last_transition_time = Some(now);
+}
+
+/// Ends an unfinished record of this queue that has no running command here: its outcome is unknown. After a preparation no
+/// command has begun, and the drain goes on.
 #[must_use]
 pub fn cancel_unfinished(
     queue: &RepairQueue,
@@ -210,9 +241,18 @@ pub fn cancel_unfinished(
         .unfinished
         .iter()
         .find(|(id, item)| Some(**id) != runs && OPERATIONS.contains(&item.value.operation.as_str()))?;
-    let mut record = item.value.clone();
-    record.cancel(whole_second(now), "outcome unknown: the actor that ran it is gone");
-    Some(record_alone("reboot-disown", record, item.revision))
+    let (mut record, now) = (item.value.clone(), whole_second(now));
+    record.cancel(now, "outcome unknown: the actor that ran it is gone");
+    let prepared = record.targets.first().filter(|_| record.operation == PREPARE).cloned();
+    let mut change = record_alone("reboot-disown", record, item.revision);
+    let is_of_node = |item: &Arc<Item<RebootQueueEntry>>| Some(&item.value.node) == prepared.as_ref();
+    let entry = queue.reboots.range(0..).find(|(_, item)| {
+        is_of_node(item) && item.value.status == RebootStatus::Rebooting
+    });
+    if let Some((index, _)) = entry {
+        leave_reboot(&mut change, queue, *index, |entry| drain_again(entry, now));
+    }
+    Some(change)
 }
 
 fn record_alone(what: &'static str, record: Record, revision: i64) -> RepairChange {
@@ -238,6 +278,7 @@ fn command_name(operation: &str) -> &'static str {
         DEQUEUE => "rebootDequeueCommand",
         DRAIN_START => "rebootDrainStartCommand",
         DRAIN_TIMEOUT => "rebootDrainTimeoutCommand",
+        PREPARE => "rebootPrepareCommand",
         _ => "rebootRebootCommand",
     }
 }
@@ -315,7 +356,7 @@ mod tests {
         let transition = || Transition::new(&state, 0, NOW).unwrap();
         store.reboot(0, "w", RebootStatus::Cancelled);
         for late in
-            [transition().reboot().0, transition().back_off("", 0.0), transition().remove(Removal::Booted)]
+            [transition().reboot(REBOOT).0, transition().back_off("", 0.0), transition().remove(Removal::Booted)]
         {
             assert!(!store.commit(&late), "{late:?}");
         }
@@ -337,7 +378,7 @@ mod tests {
         let mut store = Store::new(&["a"], &["w"]);
         store.reboot(0, "w", RebootStatus::Draining);
         let state = store.state();
-        let (change, id) = Transition::new(&state, 0, NOW).unwrap().reboot();
+        let (change, id) = Transition::new(&state, 0, NOW).unwrap().reboot(REBOOT);
         assert!(store.commit(&change));
         let end = CommandEnd { how: CommandOutcome::Failed, text: "exit code 1".to_owned() };
         let queue = store.state().repair;
@@ -353,6 +394,36 @@ mod tests {
     }
 
     #[test]
+    fn a_prepared_reboot_begins_its_command_and_an_abandoned_preparation_begins_the_drain_again() {
+        for abandoned in [false, true] {
+            let mut store = Store::new(&["a"], &["w"]);
+            store.reboot(0, "a", RebootStatus::Draining);
+            let (change, prepared) = Transition::new(&store.state(), 0, NOW).unwrap().reboot(PREPARE);
+            assert!(store.commit(&change));
+            if abandoned {
+                assert!(store.commit(&cancel_unfinished(&store.state().repair, None, NOW).unwrap()));
+                let queue = store.state().repair;
+                assert_eq!(queue.reboots[&0].value.status, RebootStatus::Draining);
+                assert!(queue.records.unfinished.is_empty());
+                let state = store.state();
+                assert!(Transition::new(&state, 0, NOW).unwrap().reboot_prepared(prepared).is_none());
+                continue;
+            }
+            let state = store.state();
+            let (change, id) = Transition::new(&state, 0, NOW).unwrap().reboot_prepared(prepared).unwrap();
+            assert!(store.commit(&change));
+            let queue = store.state().repair;
+            assert_eq!(queue.reboots[&0].value.status, RebootStatus::Rebooting);
+            let unfinished: Vec<(i64, &str)> =
+                queue.records.unfinished.iter().map(|(id, item)| (*id, &*item.value.operation)).collect();
+            assert_eq!(unfinished, [(id, REBOOT)]);
+            assert!(store.commit(&cancel_unfinished(&queue, None, NOW).unwrap()));
+            let status = store.state().repair.reboots[&0].value.status.clone();
+            assert_eq!(status, RebootStatus::Rebooting, "the boot check decides");
+        }
+    }
+
+    #[test]
     fn drain_goes_on_after_a_command_that_did_not_begin_unless_the_entry_is_cancelled() {
         use CommandOutcome::{NotBegun, Refused};
         for (meanwhile, how, then) in [
@@ -363,7 +434,7 @@ mod tests {
         ] {
             let mut store = Store::new(&["a"], &["w"]);
             store.reboot(0, "w", RebootStatus::Draining);
-            let (change, id) = Transition::new(&store.state(), 0, NOW).unwrap().reboot();
+            let (change, id) = Transition::new(&store.state(), 0, NOW).unwrap().reboot(REBOOT);
             assert!(store.commit(&change));
             if let Some(status) = meanwhile {
                 store.reboot(0, "w", status);

@@ -210,16 +210,12 @@ impl RunnerState {
                     nodes.filter(|_| !matches!(step.operation.name, OperationName::Object(_)))
                 {
                     let nodes = backing_off::nodes_at_fault(&step.operation, command, &nodes);
-                    let nodes = self.nodes_to_leave_out(step, nodes);
+                    let nodes = names_to_leave_out(&step.operation, self.nodes_of_cluster(nodes));
                     self.backing_off.record_failure(&nodes, &format!("{command}: {why}"), Instant::now());
                 } else if is_repeated {
                     // The decision does not see the reason, and would begin the operation again in each pass.
                     let why = format!("{command}: {why}");
-                    let left_out = match step.operation.name {
-                        // The start of a component on another node has the same name.
-                        OperationName::Kubernetes(_) => step.operation.targets.clone(),
-                        _ => vec![operation.to_owned()],
-                    };
+                    let left_out = names_to_leave_out(&step.operation, Vec::new());
                     self.backing_off.record_failure(&left_out, &why, Instant::now());
                 }
                 madako_operations_total(operation, "cancelled").increment(1);
@@ -248,17 +244,12 @@ impl RunnerState {
         }
     }
 
-    /// The nodes of the cluster among those on which a command failed. Without one, the operation itself is left out.
-    fn nodes_to_leave_out(&self, step: &AnnouncedStep, failed: &[String]) -> Vec<String> {
+    fn nodes_of_cluster(&self, addresses: &[String]) -> Vec<String> {
         let cluster = self.state.as_ref().and_then(|state| state.cluster.as_ref());
         let is_node = |address: &&String| {
             cluster.is_some_and(|cluster| cluster.value.nodes.iter().any(|node| node.address == **address))
         };
-        let nodes: Vec<String> = failed.iter().filter(is_node).cloned().collect();
-        if nodes.is_empty() {
-            return vec![step.operation.name.name().to_owned()];
-        }
-        nodes
+        addresses.iter().filter(is_node).cloned().collect()
     }
 
     /// Announces the first operation of the decision, unless a record is unfinished.
@@ -399,6 +390,16 @@ impl RunnerState {
             let end = executor.execute(&step.operation, step.index, &basis).await;
             EffectEvent::Ended { number, end: AttemptEnd::Final(end) }
         });
+    }
+}
+
+/// Names that back off after a failure: the nodes on which the command failed. Without one, the targets of a component's operation,
+/// since starts on other nodes have the same name, or else the operation.
+pub(super) fn names_to_leave_out(operation: &Operation, nodes: Vec<String>) -> Vec<String> {
+    match operation.name {
+        _ if !nodes.is_empty() => nodes,
+        OperationName::Kubernetes(_) => operation.targets.clone(),
+        name => vec![name.name().to_owned()],
     }
 }
 

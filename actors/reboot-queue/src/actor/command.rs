@@ -1,5 +1,6 @@
-//! The reboot command of an entry.
+//! The reboot command of an entry, and its preparation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
@@ -11,16 +12,38 @@ use madako_effects::{AttemptEnd, Attempts, Effect, Permits, attempt_command, fin
 use madako_protocol::actors::RunnerMessage;
 use madako_protocol::host::{Host, HostCommand};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::latest::Subscriber;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::permit::Permit;
 use ractor::{ActorRef, registry};
 use tokio::sync::oneshot;
 
 use crate::limits::{CHECK_DRAIN_WITHIN, DELETE_WITHIN, HEARD_WITHIN, PREPARE_PAUSE, PREPARE_WITHIN};
+use crate::transition::{PREPARE, REBOOT};
 
-/// An announced command.
+/// The parts of a reboot, each with a record of its own: no successor takes a preparation without its command for a command with
+/// an unknown outcome.
+#[derive(Debug, Clone)]
+pub(super) enum Stage {
+    /// The operation runner with this registered name prepares a node of the control plane.
+    Prepare { runner: String },
+    Command,
+}
+
+impl Stage {
+    /// Operation of its record.
+    pub(super) fn operation(&self) -> &'static str {
+        match self {
+            Self::Prepare { .. } => PREPARE,
+            Self::Command => REBOOT,
+        }
+    }
+}
+
+/// An announced command, or its preparation.
 #[derive(Debug, Clone)]
 pub(super) struct RebootCommand {
+    pub(super) stage: Stage,
     pub(super) index: i64,
     /// Id of the record that announces it.
     pub(super) record: i64,
@@ -32,19 +55,23 @@ pub(super) struct RebootCommand {
     pub(super) deadline: Duration,
     pub(super) attempts: u32,
     pub(super) interval: Duration,
-    /// Registered name of the operation runner if it prepares the node: one of the control plane.
-    pub(super) runner: Option<String>,
 }
 
 impl Effect for RebootCommand {
     type Outcome = CommandEnd;
 
     fn attempts(&self) -> u32 {
-        self.attempts
+        match self.stage {
+            Stage::Prepare { .. } => 1,
+            Stage::Command => self.attempts,
+        }
     }
 
     fn attempt_limit(&self) -> Duration {
-        CHECK_DRAIN_WITHIN + DELETE_WITHIN + PREPARE_WITHIN + self.deadline + HEARD_WITHIN
+        match self.stage {
+            Stage::Prepare { .. } => PREPARE_WITHIN + HEARD_WITHIN,
+            Stage::Command => CHECK_DRAIN_WITHIN + DELETE_WITHIN + self.deadline + HEARD_WITHIN,
+        }
     }
 
     fn pause_limit(&self) -> Duration {
@@ -53,6 +80,11 @@ impl Effect for RebootCommand {
 }
 
 impl RebootCommand {
+    /// The command after its preparation, with the id of its record.
+    pub(super) fn prepared(&self, record: i64) -> Self {
+        Self { stage: Stage::Command, record, ..self.clone() }
+    }
+
     /// The reason not to begin the command: a client cancelled the entry, or disabled the queue.
     pub(super) fn find_obstacle(&self, state: &ClusterState) -> Option<String> {
         if state.repair.reboots_disabled {
@@ -65,12 +97,44 @@ impl RebootCommand {
         }
     }
 
-    /// Checks I16 once more before the first attempt, deletes the pods of `OnDelete` DaemonSets (CKE), lets the operation runner
-    /// prepare the node, and runs the command. A later attempt may meet a node that an earlier one shut down.
+    /// Prepares the node, or runs the command. A cancelled entry and a disabled queue end a preparation.
     pub(super) async fn run_attempt(
         &self,
         host: &dyn Host,
         kubernetes: Option<&dyn Kubernetes>,
+        newest: Subscriber<Arc<ClusterState>>,
+        permits: Permits,
+        permit: Permit,
+        attempt: u32,
+    ) -> AttemptEnd<CommandEnd> {
+        let Stage::Prepare { runner } = &self.stage else {
+            return self.run_command(host, kubernetes, newest, permits, permit, attempt).await;
+        };
+        let (how, text) = tokio::select! {
+            prepared = self.prepare(runner) => match prepared {
+                Ok(()) => (CommandOutcome::Succeeded, String::new()),
+                Err(why) => (CommandOutcome::Refused, format!("not started, {why}")),
+            },
+            why = self.obstacle_appears(newest) => (CommandOutcome::NotBegun, format!("not started, {why}")),
+        };
+        AttemptEnd::Final(CommandEnd { how, text })
+    }
+
+    async fn obstacle_appears(&self, mut newest: Subscriber<Arc<ClusterState>>) -> String {
+        loop {
+            if let Some(why) = self.find_obstacle(&newest.next().await) {
+                return why;
+            }
+        }
+    }
+
+    /// Checks I16 once more before the first attempt, deletes the pods of `OnDelete` DaemonSets (CKE), and runs the command
+    /// unless a client cancelled it meanwhile. A later attempt may meet a node that an earlier one shut down.
+    async fn run_command(
+        &self,
+        host: &dyn Host,
+        kubernetes: Option<&dyn Kubernetes>,
+        newest: Subscriber<Arc<ClusterState>>,
         permits: Permits,
         permit: Permit,
         attempt: u32,
@@ -81,10 +145,13 @@ impl RebootCommand {
         let Some(kubernetes) = kubernetes.filter(|_| attempt == 1) else {
             return attempt_command(host, &permit, command, "reboot", counts).await;
         };
+        let not_begun = |why: String| {
+            let text = format!("not started, {why}");
+            AttemptEnd::Final(CommandEnd { how: CommandOutcome::NotBegun, text })
+        };
         let undrained = self.find_undrained(kubernetes).await;
         if let Some(why) = undrained.filter(|_| !is_planted(Canary::RebootNotDrained)) {
-            let text = format!("not started, {why}");
-            return AttemptEnd::Final(CommandEnd { how: CommandOutcome::NotBegun, text });
+            return not_begun(why);
         }
         let deleted = self.delete_pods(kubernetes, &permits);
         // A failed deletion does not prevent the reboot, as in CKE: the old pod runs on.
@@ -97,12 +164,11 @@ impl RebootCommand {
             let node = &self.node;
             tracing::warn!(node, why, "pods of OnDelete DaemonSets were not deleted before a reboot");
         }
-        if let Err(why) = self.prepare().await {
-            let text = format!("not started, {why}");
-            return AttemptEnd::Final(CommandEnd { how: CommandOutcome::Refused, text });
-        }
-        // The deletions and the preparation may outlive the first permit.
+        // The deletions may outlive the first permit.
         let permit = permits.get().await;
+        if let Some(why) = newest.newest().and_then(|state| self.find_obstacle(&state)) {
+            return not_begun(why);
+        }
         attempt_command(host, &permit, command, "reboot", counts).await
     }
 
@@ -119,13 +185,10 @@ impl RebootCommand {
     }
 
     /// Lets the operation runner check I13 and prepare the node.
-    async fn prepare(&self) -> Result<(), String> {
-        let Some(runner) = self.runner.as_ref().filter(|_| !is_planted(Canary::RebootMeetsApiServer)) else {
-            return Ok(());
-        };
+    async fn prepare(&self, runner: &str) -> Result<(), String> {
         let prepared = async {
             loop {
-                if let Some(cell) = registry::where_is(runner.clone()) {
+                if let Some(cell) = registry::where_is(runner.to_owned()) {
                     let (reply, answer) = oneshot::channel();
                     let message = RunnerMessage::PrepareReboot { node: self.node.clone(), reply };
                     // A runner that has failed starts again.

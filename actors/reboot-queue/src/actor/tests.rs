@@ -262,12 +262,49 @@ async fn a_control_plane_node_reboots_after_its_preparation_and_a_refusal_holds_
     assert_eq!((entry.status, entry.drain_backoff_count), (RebootStatus::Queued, 1));
     let history = world.history();
     assert!(
-        history.iter().any(|it| it == "reboot-reboot cancelled not started, I13: b is down"),
+        history.iter().any(|it| it == "reboot-prepare cancelled not started, I13: b is down"),
         "{history:?}"
     );
     world.refuse_reboots(None);
     world.until_gone(0).await;
     assert_eq!(world.prepared().len(), refused + 1);
+}
+
+/// A control plane node whose preparation takes half a minute and has just begun.
+async fn preparing() -> World {
+    let mut world = World::new(queued(&[(0, "a")]));
+    world.run_operations().await;
+    world.prepare_within(Duration::from_secs(30));
+    world.begin().await;
+    world.until_entry(0, |entry| entry.status == RebootStatus::Rebooting).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((world.prepared().len(), world.abandoned()), (1, 0));
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reboot_that_is_cancelled_or_disabled_during_its_preparation_does_not_happen() {
+    let world = preparing().await;
+    world.change(|store| store.reboot(0, "a", RebootStatus::Cancelled));
+    world.until_gone(0).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((world.host.ran(), world.abandoned()), (vec![], 1));
+    let world = preparing().await;
+    world.change(|store| store.text(keys::REBOOTS_DISABLED, "true"));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((world.host.ran(), world.abandoned()), (vec![], 1));
+    assert_eq!(world.entry(0).unwrap().status, RebootStatus::Draining);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preparation_that_ended_with_its_leader_is_repeated_before_the_command() {
+    let mut world = preparing().await;
+    world.kill().await;
+    world.begin().await;
+    world.until_gone(0).await;
+    assert_eq!((world.prepared().len(), world.abandoned()), (2, 1));
+    assert_eq!(world.host.ran().iter().filter(|words| *words == "reboot a").count(), 1);
+    assert_eq!(world.broken(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

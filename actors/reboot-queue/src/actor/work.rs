@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::{check_cordon, check_drain};
 use madako_domain::kubernetes::drain::{DrainNews, DrainPurpose};
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use tracing::{Instrument as _, info_span};
 
 use super::RebootState;
-use super::command::RebootCommand;
+use super::command::{RebootCommand, Stage};
 use crate::explain::config;
 use crate::limits::{CHECKS_AT_ONCE, FIRST_DRAIN_CHECK};
 use crate::next_action::NextAction;
@@ -89,15 +90,24 @@ impl RebootState {
         }
     }
 
+    /// The stage with which the reboot of a node begins.
+    pub(super) fn first_stage(&self, state: &ClusterState, node: &str) -> Stage {
+        let prepares = is_control_plane(state, node) && !is_planted(Canary::RebootMeetsApiServer);
+        let runner = self.given.runner.clone().filter(|_| prepares);
+        runner.map_or(Stage::Command, |runner| Stage::Prepare { runner })
+    }
+
     pub(super) fn reboot_command(
         &self,
         state: &ClusterState,
         next: &NextAction,
+        stage: Stage,
         record: i64,
     ) -> Option<RebootCommand> {
         let config = config(state).ok()?;
         let command = config.reboot.as_ref()?;
         Some(RebootCommand {
+            stage,
             index: next.index,
             record,
             node: next.node.clone(),
@@ -106,7 +116,6 @@ impl RebootState {
             deadline: command.timeout,
             attempts: config.attempts,
             interval: config.interval,
-            runner: self.given.runner.clone().filter(|_| is_control_plane(state, &next.node)),
         })
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use crate::canary::{Canary, is_planted};
+use crate::invariants::repair::is_active;
 use crate::keys;
 use crate::node_status::Bootstrap;
 use crate::reboot::{RebootQueueEntry, ReleasedReboots};
@@ -185,12 +186,17 @@ impl RepairQueue {
         self.repaired_machines().chain(self.rebooting_nodes().map(|(node, _)| node))
     }
 
-    /// Addresses of the nodes whose servers clients avoid: as [`Self::under_way`], but no entry of a disabled reboot queue
-    /// counts, as in CKE. An upgrade of a kubelet leaves the API server of its node alone.
+    /// Addresses of the nodes whose servers clients avoid: they are drained, away, or under a command of a repair. A repair that
+    /// waits drains again, or its command begins, before it concerns clients. No entry of a disabled reboot queue counts, as in
+    /// CKE. An upgrade of a kubelet leaves the API server of its node alone.
     pub fn leaving_machines(&self) -> impl Iterator<Item = &str> {
         let leaves = |(_, entry): &(&str, &RebootQueueEntry)| !self.reboots_disabled && !entry.is_upgrade();
         let rebooting = self.rebooting_nodes().filter(leaves);
-        self.repaired_machines().chain(rebooting.map(|(node, _)| node))
+        let repaired = self.entries.iter().filter(|(index, item)| {
+            is_active(&item.value) || self.unfinished_command_of(**index).is_some()
+        });
+        let repaired = repaired.map(|(_, item)| item.value.address.as_str());
+        repaired.chain(rebooting.map(|(node, _)| node))
     }
 
     fn repaired_machines(&self) -> impl Iterator<Item = &str> {

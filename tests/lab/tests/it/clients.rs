@@ -12,8 +12,13 @@ use crate::{eventually, measured};
 
 /// Requests of each kind and client in a second.
 pub(crate) const RATE: u32 = 10;
-/// Failed first attempts of one kind of requests that a roll of three API servers may cause.
+/// Failed first attempts of the requests of all clients that a roll of three API servers may cause. Of the watches of a client each
+/// of the servers ends at most one.
 const MOST_FAILURES: u64 = 3;
+/// Longest time without a success of the requests of a kind, however busy the host is: a silent API is found.
+const LONGEST_GAP: Duration = Duration::from_secs(5);
+/// The same beside a fault that takes a member of etcd or an API server away: an election, and time limits of requests.
+const LONGEST_GAP_OF_FAULT: Duration = Duration::from_secs(20);
 /// The API server behind rivers on each machine, and behind the service of Kubernetes.
 const SERVERS: [(&str, &str); 2] =
     [("rivers", "https://127.0.0.1:16443"), ("service", "https://10.68.0.1:443")];
@@ -113,11 +118,17 @@ impl Clients {
     }
 }
 
+/// True for requests to the API, as opposed to those to pods and DNS servers, which end with their node.
+pub(crate) fn is_of_api(kind: &str) -> bool {
+    !(kind.starts_with("pod") || kind.starts_with("dns"))
+}
+
 /// The counts of each client.
 pub(crate) struct Reports(BTreeMap<String, Report>);
 
 impl Reports {
-    /// No acknowledged write is lost or missed, no request fails twice, and few fail once in each roll of the API servers.
+    /// No acknowledged write is lost or missed, no request fails twice, few fail once in each roll of the API servers, and none waits
+    /// for long.
     pub(crate) fn judge(&self, what: &str, rolls: u64) {
         self.judge_kinds(what, rolls, |_| true);
     }
@@ -125,26 +136,40 @@ impl Reports {
     /// The same, where only some kinds of requests may not fail.
     pub(crate) fn judge_kinds(&self, what: &str, rolls: u64, is_judged: impl Fn(&str) -> bool) {
         let mut wrong = self.lost_writes();
+        wrong.extend(self.long_gaps(LONGEST_GAP, &is_judged));
+        let mut failures = 0;
         for (client, report) in &self.0 {
             for (kind, count) in report.kinds.iter().filter(|(kind, _)| is_judged(kind)) {
-                // Each stopped server ends its watches, which go on at another server.
-                let most = rolls * if kind == "watch" { 2 * MOST_FAILURES } else { MOST_FAILURES };
-                if count.failed > 0 || count.failures > most {
+                let is_watch = kind == "watch";
+                failures += if is_watch { 0 } else { count.failures };
+                if count.failed > 0 || count.failures > rolls * MOST_FAILURES {
                     let told: Vec<_> =
                         report.failures.iter().filter(|failure| failure.kind == *kind).take(5).collect();
                     wrong.push(format!("{client}: {kind}: {count:?}: {told:?}"));
                 }
             }
         }
+        if failures > rolls * MOST_FAILURES {
+            wrong.push(format!("{failures} first attempts failed"));
+        }
         self.print(what);
         assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
     }
 
-    /// No acknowledged write is lost or missed, whatever failed.
-    pub(crate) fn has_all_writes(&self, what: &str) {
+    /// No acknowledged write is lost or missed, and the API answers beside the fault, whatever failed.
+    pub(crate) fn judge_fault(&self, what: &str) {
         self.print(what);
-        let wrong = self.lost_writes();
+        let mut wrong = self.lost_writes();
+        wrong.extend(self.long_gaps(LONGEST_GAP_OF_FAULT, is_of_api));
         assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
+    }
+
+    fn long_gaps(&self, most: Duration, is_judged: impl Fn(&str) -> bool) -> Vec<String> {
+        let counts = self.0.iter().flat_map(|(client, report)| {
+            report.kinds.iter().map(move |(kind, count)| (client, kind, Duration::from_millis(count.longest_gap_ms)))
+        });
+        let long = counts.filter(|(_, kind, gap)| is_judged(kind) && *gap > most);
+        long.map(|(client, kind, gap)| format!("{client}: {kind}: {gap:?} without a success")).collect()
     }
 
     fn lost_writes(&self) -> Vec<String> {
@@ -157,8 +182,7 @@ impl Reports {
         wrong
     }
 
-    /// Prints the sums of all clients by kind, and the first failures of each client and kind of which a request failed twice. A
-    /// busy host stops a client for seconds, so that no limit of a gap holds everywhere.
+    /// Prints the sums of all clients by kind, and the first failures of each client and kind of which a request failed twice.
     #[allow(clippy::print_stdout, reason = "the output of a test")]
     fn print(&self, what: &str) {
         let mut sums: BTreeMap<&str, Count> = BTreeMap::new();

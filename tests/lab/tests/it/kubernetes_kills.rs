@@ -11,7 +11,7 @@ use crate::components::{MACHINES, runs_all_components, status};
 use crate::eventually;
 use crate::fleet::Fleet;
 use crate::kills::Kills;
-use crate::power::{add_reboot, power_cycle_of_entry, reboot_commands};
+use crate::power::{add_reboot, power_cycle_or_lost, reboot_commands};
 use crate::rolls::ROLL_PAUSE;
 
 /// The components of three control plane nodes.
@@ -71,7 +71,13 @@ async fn a_leader_killed_at_each_command_of_a_bootstrap_a_roll_and_a_reboot_has_
     };
     let reboot = kills.until(&fleet, begin, async || fleet.service.path("over").exists());
     let power = async {
-        power_cycle_of_entry(&fleet, REBOOTED).await;
+        let is_lost = async || {
+            let of_command = |record: &&Value| record["operation"] == "reboot-reboot";
+            let history = fleet.history().await;
+            let mut errors = history.iter().filter(of_command).map(|record| record["error"].to_string());
+            errors.any(|error| error.contains("outcome unknown"))
+        };
+        power_cycle_or_lost(&fleet, REBOOTED, is_lost).await;
         eventually("all is as before", async || is_upgraded().await.then_some(())).await;
         std::fs::write(fleet.service.path("over"), "").unwrap();
     };
@@ -84,6 +90,7 @@ async fn a_leader_killed_at_each_command_of_a_bootstrap_a_roll_and_a_reboot_has_
             ("kube-apiserver-restart", "run-container"),
             ("kubelet-restart", "run-container"),
             ("kube-proxy-restart", "run-container"),
+            ("reboot-prepare", "rebootPrepareCommand"),
             ("reboot-reboot", "rebootRebootCommand"),
         ],
     );

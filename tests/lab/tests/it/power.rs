@@ -39,13 +39,11 @@ pub(crate) async fn power_cycle(fleet: &Fleet, machine: usize) {
     boot(fleet, machine).await;
 }
 
-/// The same, where the reboot command may have been lost with its leader.
-pub(crate) async fn power_cycle_of_entry(fleet: &Fleet, machine: usize) {
-    let reboots = async || {
-        let entries = queue(fleet).await?;
-        entries.iter().any(|entry| entry["status"] == "rebooting").then_some(())
-    };
-    eventually("an entry is rebooting", reboots).await;
+/// The same, where a leader may have been killed in the reboot command, and the command with it: `is_lost` tells it.
+pub(crate) async fn power_cycle_or_lost(fleet: &Fleet, machine: usize, is_lost: impl AsyncFn() -> bool) {
+    let asked = file(fleet, "asked", machine);
+    let decided = async || (asked.exists() || is_lost().await).then_some(());
+    eventually("the leader reboots the machine", decided).await;
     boot(fleet, machine).await;
 }
 

@@ -7,7 +7,7 @@ use madako_lab::{KUBERNETES_IMAGE, NEXT_KUBERNETES_IMAGE, OPTIONS};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::clients::{Clients, RATE, start_pods};
+use crate::clients::{Clients, RATE, is_of_api, start_pods};
 use crate::components::{MACHINES, bootstrapped, runs_all_components, stopped_components_start_again};
 use crate::fleet::Fleet;
 use crate::power::{add_reboot, is_asked_to_reboot, power_cycle, reboot_commands};
@@ -182,11 +182,9 @@ async fn reboots(fleet: &Fleet, credentials: &Path, options: String) {
     };
     eventually("its cordon is taken back", usable).await;
     wait_until_rolled(fleet, ARGUMENT, NEXT_KUBERNETES_IMAGE).await;
-    // A pod of the service ends with its node.
-    let is_of_api = |kind: &str| !(kind.starts_with("pod") || kind.starts_with("dns"));
     clients.finish(fleet).await.judge_kinds("a control plane node reboots", 1, is_of_api);
     let history = fleet.history().await;
-    for name in ["reboot-drain-start", "reboot-reboot", "reboot-dequeue"] {
+    for name in ["reboot-drain-start", "reboot-prepare", "reboot-reboot", "reboot-dequeue"] {
         let record = history.iter().find(|record| record["operation"] == name);
         assert_eq!(record.map(|record| &record["status"]), Some(&serde_json::json!("completed")), "{name}");
     }

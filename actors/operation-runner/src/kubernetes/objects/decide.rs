@@ -415,9 +415,15 @@ impl<'a> Pass<'a> {
 
     fn endpoints(&mut self) {
         let (cluster, healthy) = (self.input.cluster, self.input.healthy);
+        // Clients keep what leaves until something else is there for them.
         let stays = |address: &str| !self.input.busy.contains(address);
-        let servers = states_of_control_plane(cluster, |address| healthy.contains(address) && stays(address));
-        let members = states_of_control_plane(cluster, stays);
+        let addresses = || cluster.control_plane().map(|node| node.address.as_str());
+        let is_served = addresses().any(|address| healthy.contains(address) && stays(address));
+        let servers = states_of_control_plane(cluster, |address| {
+            healthy.contains(address) && (stays(address) || !is_served)
+        });
+        let has_members = addresses().any(stays);
+        let members = states_of_control_plane(cluster, |address| stays(address) || !has_members);
         self.decide_endpoints_and_slice(&EndpointsPlan::for_api_servers(&servers));
         let update = (Name::CreateEtcdService, Name::UpdateEtcdService);
         self.decide_compared(etcd_service(), update, Command::CreateEtcdService, Command::UpdateEtcdService);

@@ -434,12 +434,22 @@ impl World {
 
     /// The reason for which the operation runner refuses reboots.
     pub(super) fn refuse_reboots(&self, why: Option<&str>) {
-        self.preparations.lock().unwrap().1 = why.map(str::to_owned);
+        self.preparations.lock().unwrap().refusal = why.map(str::to_owned);
     }
 
     /// Nodes that the operation runner was asked to prepare.
     pub(super) fn prepared(&self) -> Vec<String> {
-        self.preparations.lock().unwrap().0.clone()
+        self.preparations.lock().unwrap().asked.clone()
+    }
+
+    /// Lets preparations take this long.
+    pub(super) fn prepare_within(&self, time: Duration) {
+        self.preparations.lock().unwrap().takes = time;
+    }
+
+    /// Number of preparations that ended without an answer.
+    pub(super) fn abandoned(&self) -> usize {
+        self.preparations.lock().unwrap().abandoned
     }
 
     pub(super) async fn begin(&mut self) {

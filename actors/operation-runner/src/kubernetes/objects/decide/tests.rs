@@ -284,6 +284,16 @@ fn endpoints_follow_while_api_servers_of_two_versions_serve_and_resources_do_not
 }
 
 #[test]
+fn an_api_server_is_ready_while_one_is_healthy_even_if_all_nodes_leave() {
+    let mut world = World::settled();
+    world.busy = SERVERS.map(str::to_owned).into();
+    assert_eq!(world.operations(), [""; 0]);
+    world.healthy = [SERVERS[1]].into();
+    let names: Vec<&str> = world.decide().operations.iter().map(|due| due.name.name()).collect();
+    assert_eq!(names, ["update-endpoints", "update-endpointslice"], "the unhealthy one is not ready");
+}
+
+#[test]
 fn definition_of_a_user_replaces_a_static_resource() {
     let mut world = World::settled();
     world.user("Service/kube-system/cluster-dns");
