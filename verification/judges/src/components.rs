@@ -94,6 +94,19 @@ impl Predicate for EndpointsWithdrawn {
     }
 }
 
+/// Clients of the service `kubernetes` have an API server. Assumes: a server is known to be healthy after a minute.
+pub(crate) struct EndpointsKept;
+
+impl Predicate for EndpointsKept {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let Fact::Component(ComponentFact::EndpointsChanged { is_ready, healthy_for }) = fact else { return };
+        let is_served = healthy_for.is_some_and(|time| time > HEALTHY_AT_DECISION);
+        ruling.require(*is_ready || !is_served, || {
+            "no address is ready in the endpoints although an API server is healthy".to_owned()
+        });
+    }
+}
+
 /// An API server has completed its requests before the reboot of its node.
 pub(crate) struct EndedBeforeReboot;
 

@@ -185,6 +185,7 @@ fn predicate_of(promise: Promise) -> Box<dyn Predicate> {
         Promise::HostKeyKept => Box::new(operations::HostKeyKept),
         Promise::ApiKept => Box::<components::ApiKept>::default(),
         Promise::EndpointsWithdrawn => Box::new(components::EndpointsWithdrawn),
+        Promise::EndpointsKept => Box::new(components::EndpointsKept),
         Promise::EndedBeforeReboot => Box::new(components::EndedBeforeReboot),
         Promise::ServedBeforeReady => Box::new(components::ServedBeforeReady),
         Promise::BootTaintsFirst => Box::new(components::BootTaintsFirst),

@@ -62,6 +62,7 @@ promises! {
     HostKeyKept, "A pinned host key is replaced only for a machine with another serial, or after an operator deleted it.";
     ApiKept, "A healthy API server of Kubernetes is ended only while every other configured API server is healthy.";
     EndpointsWithdrawn, "A healthy API server of Kubernetes is ended beside another one only after its address is not ready in the endpoints.";
+    EndpointsKept, "While an API server of Kubernetes is healthy for a minute, an address is ready in the endpoints after each change of them.";
     EndedBeforeReboot, "The API server of a control plane node ends before the node reboots.";
     ServedBeforeReady, "An API server of Kubernetes becomes ready in the endpoints only after it served since its start.";
     BootTaintsFirst, "A kubelet starts on a registered node only after the Node object has the boot taints.";
@@ -79,6 +80,7 @@ impl Promise {
             self,
             Self::ApiKept
                 | Self::EndpointsWithdrawn
+                | Self::EndpointsKept
                 | Self::EndedBeforeReboot
                 | Self::ServedBeforeReady
                 | Self::BootTaintsFirst

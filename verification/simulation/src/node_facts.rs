@@ -39,6 +39,9 @@ fn fact_of_components(fact: &nodes::KubernetesFact) -> ComponentFact {
         Seen::Rebooted { address, has_server } => {
             ComponentFact::Rebooted { address: address.clone(), has_server: *has_server }
         }
+        Seen::EndpointsChanged { is_ready, healthy_for } => {
+            ComponentFact::EndpointsChanged { is_ready: *is_ready, healthy_for: *healthy_for }
+        }
         Seen::ServerReady { address, has_served } => {
             ComponentFact::ServerReady { address: address.clone(), has_served: *has_served }
         }

@@ -246,14 +246,18 @@ impl FleetQuestion {
         servers: &[String],
         nodes: &BTreeMap<String, NodeStatus>,
     ) -> BTreeMap<String, Result<Vec<String>, String>> {
-        let mut found = BTreeMap::new();
+        let mut asked = JoinSet::new();
         for (address, name) in &self.watched {
             let kubelet = nodes.get(address).and_then(|node| node.own_container(Component::Kubelet));
             let Some(since) = kubelet.and_then(|kubelet| kubelet.started_at) else { continue };
-            let restarted = components.restarted_containers(servers, name, since).await;
-            found.insert(address.clone(), restarted.map_err(|error| error.to_string()));
+            let (components, servers) = (Arc::clone(components), servers.to_vec());
+            let (address, name) = (address.clone(), name.clone());
+            asked.spawn(async move {
+                let restarted = components.restarted_containers(&servers, &name, since).await;
+                (address, restarted.map_err(|error| error.to_string()))
+            });
         }
-        found
+        asked.join_all().await.into_iter().collect()
     }
 
     /// The health of all components that run. An API server that has not passed the gate is healthy when it passes it.

@@ -46,13 +46,15 @@ pub(crate) fn watched_state(
         _ if matches!(compared, ComponentComparison::Outdated(_)) => WatchedState::NotRestarted,
         (Some(Err(why)), _) => WatchedState::Bad(why.clone()),
         (None, _) => bad("its health check gave no answer"),
+        // A proxy counts by its health and its image, whatever makes the kubelet fail.
+        _ if component != Component::Kubelet => WatchedState::Good,
         (_, None) => WatchedState::Unknown,
         (_, Some(ready)) if !ready.contains_key(node.name()) => bad("the node is not Ready"),
         // Kubernetes counts a node as Ready for most of a minute after its last report.
-        (_, Some(ready)) if component == Component::Kubelet && is_before(ready[node.name()], found) => {
+        (_, Some(ready)) if is_before(ready[node.name()], found) => {
             bad("the kubelet has not reported since its start")
         }
-        _ => match on_node.restarted.as_ref().filter(|_| component == Component::Kubelet && !may_restart) {
+        _ => match on_node.restarted.as_ref().filter(|_| !may_restart) {
             Some(Ok(containers)) if !containers.is_empty() => {
                 let shown =
                     containers.iter().take(MOST_CONTAINERS_SHOWN).cloned().collect::<Vec<_>>().join(", ");

@@ -208,9 +208,17 @@ impl World {
         (!self.is_healthy(Component::ApiServer, address)).then(|| self.now - lost)
     }
 
-    /// Notes the API servers that are ready in the Endpoints and were not `before`.
+    /// Notes a change of the ready Endpoints, and the API servers that are ready and were not `before`.
     pub(super) fn note_ready_servers(&mut self, before: &BTreeSet<String>) {
-        for address in self.objects.ready_endpoints().difference(before) {
+        let ready = self.objects.ready_endpoints();
+        if ready != *before {
+            let servers = self.api_servers();
+            let healthy = servers.iter().filter(|(_, is_healthy)| **is_healthy);
+            let healthy_for = healthy.map(|(address, _)| self.healthy_time_of(address)).max();
+            let fact = KubernetesFact::EndpointsChanged { is_ready: !ready.is_empty(), healthy_for };
+            self.note(Observed::Kubernetes(fact));
+        }
+        for address in ready.difference(before) {
             let has_served = self.nodes.get(address).is_none_or(|machine| {
                 let server = machine.containers.get(Component::ApiServer.name());
                 let is_running = server.is_some_and(|ran| ran.status.running);

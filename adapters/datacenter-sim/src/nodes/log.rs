@@ -69,6 +69,13 @@ pub enum KubernetesFact {
         /// It had a healthy API server, which an effect on the node could have ended.
         has_server: bool,
     },
+    /// The ready addresses in the Endpoints of the API servers changed.
+    EndpointsChanged {
+        /// An address is ready.
+        is_ready: bool,
+        /// Longest time for which an API server was healthy; `None`: none is.
+        healthy_for: Option<Duration>,
+    },
     /// An API server became ready in the Endpoints of the API servers.
     ServerReady {
         address: String,
