@@ -22,6 +22,8 @@ pub(crate) const MAX_NODE_CHANGES: usize = 100;
 pub(crate) const MOST_READS: usize = 16;
 /// Restarted containers that the state of a node names: enough to find the pods of one application.
 pub(crate) const MOST_CONTAINERS_SHOWN: usize = 3;
+/// Refusals of Secrets that an error names: one webhook refuses all of them for the same reason.
+pub(crate) const MOST_REFUSALS_SHOWN: usize = 3;
 /// Configuration files of a component whose comparison is kept: those of some releases and settings of a fleet.
 pub(crate) const MAX_KNOWN_FILES: usize = 64;
 /// Objects that a pass reads while nothing is to be done, at least. With the health checks, leases and versions of five API

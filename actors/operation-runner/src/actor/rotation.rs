@@ -8,6 +8,7 @@ use madako_protocol::kubernetes_secrets::{EncryptionKeyChange, KubernetesSecretE
 use madako_protocol::permit::Permit;
 
 use super::execute::{Basis, Executor, Failure};
+use crate::limits::MOST_REFUSALS_SHOWN;
 
 impl Executor {
     /// Changes the encryption keys, and begins anew if the permit ends meanwhile.
@@ -39,7 +40,8 @@ impl Executor {
         if refused.is_empty() {
             return Ok(());
         }
-        let why = format!("{} Secrets cannot be rewritten: {}", refused.len(), refused.join("; "));
+        let shown = &refused[..refused.len().min(MOST_REFUSALS_SHOWN)];
+        let why = format!("{} Secrets cannot be rewritten, first: {}", refused.len(), shown.join("; "));
         Err(Failure { nodes: BTreeSet::new(), why, is_hold: false })
     }
 }
