@@ -122,7 +122,8 @@ impl RebootCommand {
 
     async fn obstacle_appears(&self, mut newest: Subscriber<Arc<ClusterState>>) -> String {
         loop {
-            if let Some(why) = self.find_obstacle(&newest.next().await) {
+            let state = newest.next().await;
+            if let Some(why) = self.find_obstacle(&state) {
                 return why;
             }
         }
