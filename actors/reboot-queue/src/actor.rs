@@ -444,8 +444,7 @@ impl RebootState {
                 }),
                 Does::Abort => self.runner.abort(),
                 Does::Record { took, effect } => {
-                    if let (Stage::Command, Some((_, conclusion))) =
-                        (effect.stage, self.effects.conclusion())
+                    if let (Stage::Command, Some((_, conclusion))) = (effect.stage, self.effects.conclusion())
                     {
                         let how = command_end(conclusion).how.name();
                         telemetry::madako_reboot_command_seconds(how).record(took);

@@ -246,9 +246,10 @@ pub fn cancel_unfinished(
     let prepared = record.targets.first().filter(|_| record.operation == PREPARE).cloned();
     let mut change = record_alone("reboot-disown", record, item.revision);
     let is_of_node = |item: &Arc<Item<RebootQueueEntry>>| Some(&item.value.node) == prepared.as_ref();
-    let entry = queue.reboots.range(0..).find(|(_, item)| {
-        is_of_node(item) && item.value.status == RebootStatus::Rebooting
-    });
+    let entry = queue
+        .reboots
+        .range(0..)
+        .find(|(_, item)| is_of_node(item) && item.value.status == RebootStatus::Rebooting);
     if let Some((index, _)) = entry {
         leave_reboot(&mut change, queue, *index, |entry| drain_again(entry, now));
     }
@@ -355,9 +356,11 @@ mod tests {
         let state = store.state();
         let transition = || Transition::new(&state, 0, NOW).unwrap();
         store.reboot(0, "w", RebootStatus::Cancelled);
-        for late in
-            [transition().reboot(REBOOT).0, transition().back_off("", 0.0), transition().remove(Removal::Booted)]
-        {
+        for late in [
+            transition().reboot(REBOOT).0,
+            transition().back_off("", 0.0),
+            transition().remove(Removal::Booted),
+        ] {
             assert!(!store.commit(&late), "{late:?}");
         }
         assert_eq!(store.state().repair.reboots[&0].value.status, RebootStatus::Cancelled);

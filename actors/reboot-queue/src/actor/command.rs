@@ -26,7 +26,9 @@ use crate::transition::{PREPARE, REBOOT};
 #[derive(Debug, Clone)]
 pub(super) enum Stage {
     /// The operation runner with this registered name prepares a node of the control plane.
-    Prepare { runner: String },
+    Prepare {
+        runner: String,
+    },
     Command,
 }
 

@@ -192,9 +192,10 @@ impl RepairQueue {
     pub fn leaving_machines(&self) -> impl Iterator<Item = &str> {
         let leaves = |(_, entry): &(&str, &RebootQueueEntry)| !self.reboots_disabled && !entry.is_upgrade();
         let rebooting = self.rebooting_nodes().filter(leaves);
-        let repaired = self.entries.iter().filter(|(index, item)| {
-            is_active(&item.value) || self.unfinished_command_of(**index).is_some()
-        });
+        let repaired = self
+            .entries
+            .iter()
+            .filter(|(index, item)| is_active(&item.value) || self.unfinished_command_of(**index).is_some());
         let repaired = repaired.map(|(_, item)| item.value.address.as_str());
         repaired.chain(rebooting.map(|(node, _)| node))
     }

@@ -166,7 +166,10 @@ impl Reports {
 
     fn long_gaps(&self, most: Duration, is_judged: impl Fn(&str) -> bool) -> Vec<String> {
         let counts = self.0.iter().flat_map(|(client, report)| {
-            report.kinds.iter().map(move |(kind, count)| (client, kind, Duration::from_millis(count.longest_gap_ms)))
+            report
+                .kinds
+                .iter()
+                .map(move |(kind, count)| (client, kind, Duration::from_millis(count.longest_gap_ms)))
         });
         let long = counts.filter(|(_, kind, gap)| is_judged(kind) && *gap > most);
         long.map(|(client, kind, gap)| format!("{client}: {kind}: {gap:?} without a success")).collect()

@@ -66,7 +66,9 @@ fn an_api_server_ends_only_out_of_its_endpoints() {
 #[test]
 fn an_address_is_ready_while_an_api_server_is_healthy() {
     judges(Promise::EndpointsKept, |tape, is_spoiled| {
-        for (is_ready, healthy_for) in [(true, Some(3600)), (false, None), (false, Some(10)), (!is_spoiled, Some(3600))] {
+        for (is_ready, healthy_for) in
+            [(true, Some(3600)), (false, None), (false, Some(10)), (!is_spoiled, Some(3600))]
+        {
             let healthy_for = healthy_for.map(seconds);
             tape.tell(Fact::Component(ComponentFact::EndpointsChanged { is_ready, healthy_for }));
         }
