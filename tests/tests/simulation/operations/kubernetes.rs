@@ -428,8 +428,10 @@ fn time_roll(live: usize, dead: usize) -> Duration {
 }
 
 /// The waves have the same live nodes; attempts to reach dead ones must not delay them.
+#[allow(clippy::print_stdout, reason = "the output of a test")]
 fn compare_rolls(live: usize, dead: usize) {
     let (without, with) = (time_roll(live, 0), time_roll(live, dead));
+    println!("a roll of {live} kubelets: {with:?} beside {dead} dead nodes, {without:?} without them");
     assert!(with <= without + without / 10, "{with:?} with dead nodes, and {without:?} without them");
 }
 
@@ -489,11 +491,13 @@ fn an_address_becomes_ready_after_its_api_server_passed_three_checks_a_second_ap
 }
 
 /// The requests to three API servers in ten minutes of rest. Passes are twice as frequent as by default.
+#[allow(clippy::print_stdout, reason = "the output of a test")]
 async fn check_requests_at_rest(site: &mut Site) {
     site.pass(OUTAGE).await;
     let before = site.nodes.api_requests();
     site.pass(Duration::from_secs(600)).await;
     let sent = site.nodes.api_requests() - before;
+    println!("{sent} requests in ten minutes");
     assert!((100..=600).contains(&sent), "{sent} requests in ten minutes");
 }
 
