@@ -3,6 +3,7 @@
 
 mod failing_components;
 mod kubernetes;
+mod large;
 mod minor_upgrade;
 mod objects;
 #[cfg(debug_assertions)]

@@ -15,7 +15,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::at_a_site;
-use super::kubernetes::{CONTROL_PLANE, bootstrap, bootstrap_large};
+use super::kubernetes::{CONTROL_PLANE, bootstrap};
+use super::large::bootstrap_large;
 use super::minor_upgrade::Pods;
 use super::site::{INTERVAL, NODES, OUTAGE, PATIENCE, Site, Stopped, address, start};
 
