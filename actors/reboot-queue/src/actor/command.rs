@@ -191,7 +191,7 @@ impl RebootCommand {
     async fn prepare(&self, runner: &str) -> Result<(), String> {
         let prepared = async {
             loop {
-                if let Some(cell) = registry::where_is(runner.to_owned()) {
+                if let Some(cell) = registry::where_is(runner) {
                     let (reply, answer) = oneshot::channel();
                     let message = RunnerMessage::PrepareReboot { node: self.node.clone(), reply };
                     // A runner that has failed starts again.
