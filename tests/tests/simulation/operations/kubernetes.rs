@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_datacenter_sim::nodes::{ApiLoad, BAD_ARGUMENT, NodeFault, NodePlace};
+use madako_datacenter_sim::nodes::{ApiLoad, BAD_ARGUMENT};
 use madako_domain::component::Component;
 use madako_domain::keys;
 use madako_domain::resource::ResourceKey;
@@ -12,7 +12,7 @@ use madako_simulation::planted::keep_quiet;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::site::{Disturbance, INTERVAL, NODES, OUTAGE, Site, Stopped, address};
+use super::site::{Disturbance, INTERVAL, OUTAGE, Site, Stopped, address};
 use super::stories::{Point, Stage, Story};
 use super::{at_a_site, disturb, play};
 
