@@ -346,7 +346,7 @@ impl RebootState {
     }
 
     /// Tells the workflow whether the store shows an announcement whose commit has an unknown result: the unfinished
-    /// record with its number is of its operation and its node, and the entry reboots.
+    /// record with its number is of its operation and its node, and no client cancelled the entry.
     fn resolve(&mut self, state: &ClusterState) {
         let Some(command) = self.effects.unconfirmed_announcement() else { return };
         let records = &state.repair.records;
@@ -380,7 +380,10 @@ impl RebootState {
             }
             Action::Reboot => {
                 let stage = self.first_stage(state, &next.node);
-                let (change, record) = transition.reboot(stage.operation());
+                let (change, record) = match stage {
+                    Stage::Prepare { .. } => transition.prepare(),
+                    Stage::Command => transition.reboot(),
+                };
                 let Some(command) = self.reboot_command(state, next, stage, record) else { return false };
                 (change, Some(command))
             }

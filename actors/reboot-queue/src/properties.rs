@@ -18,7 +18,7 @@ use crate::explain::config;
 use crate::next_action::{Action, NextAction};
 use crate::pass::{Drain, Live, View, next_actions, nodes};
 use crate::testing::{NOW, REBOOT, Store};
-use crate::transition::{self, Transition, end_command};
+use crate::transition::{Transition, end_command};
 use madako_domain::limits::BOOT_TIMEOUT;
 
 const CONTROL_PLANE: [&str; 3] = ["a", "b", "c"];
@@ -159,7 +159,7 @@ impl World {
                 Action::Drain => transition.drain(),
                 Action::BackOff(why) => transition.back_off(&why.to_string(), draw),
                 Action::Reboot => {
-                    let (change, record) = transition.reboot(transition::REBOOT);
+                    let (change, record) = transition.reboot();
                     announced = Some(record);
                     change
                 }

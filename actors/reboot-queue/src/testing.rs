@@ -85,6 +85,15 @@ impl Store {
         self.put(&keys::repair(entry.index), entry);
     }
 
+    /// Ends the records that are unfinished, as a leader does at its start.
+    pub(crate) fn end_records(&mut self, now: OffsetDateTime) {
+        for item in self.state().repair.records.unfinished.values() {
+            let mut record = item.value.clone();
+            record.cancel(now, "outcome unknown: the leader that ran it is gone");
+            self.put(&keys::record(record.id), &record);
+        }
+    }
+
     pub(crate) fn release(&mut self, entries: BTreeMap<i64, i64>) {
         self.put(keys::REBOOTS_RELEASED, &ReleasedReboots { entries });
     }

@@ -3,10 +3,10 @@
 //!
 //! An action that takes no time has a record that is complete at once. Operations and commands have CKE's names.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
+use madako_domain::invariants::repair::is_active;
 use madako_domain::keys;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::record::{Record, whole_second};
@@ -72,14 +72,23 @@ impl<'a> Transition<'a> {
         self.into_change(DRAIN_START, conditions, record)
     }
 
-    /// Announces the reboot command ([`REBOOT`]), or its preparation ([`PREPARE`]). Also returns the id of the record.
+    /// Announces the reboot command. Also returns the id of its record.
     #[must_use]
-    pub fn reboot(mut self, operation: &'static str) -> (RepairChange, i64) {
+    pub fn reboot(mut self) -> (RepairChange, i64) {
         self.become_status(RebootStatus::Rebooting);
         let id = self.id;
-        let record = RepairWrite::Record(self.begin_record(operation));
+        let record = RepairWrite::Record(self.begin_record(REBOOT));
         let conditions = self.begin_conditions();
-        (self.into_change(operation, conditions, record), id)
+        (self.into_change(REBOOT, conditions, record), id)
+    }
+
+    /// Announces the preparation of an empty node, whose entry stays as it is: whoever ends the record, the drain goes on. Also
+    /// returns the id of the record.
+    #[must_use]
+    pub fn prepare(self) -> (RepairChange, i64) {
+        let (id, record) = (self.id, self.begin_record(PREPARE));
+        let conditions = self.begin_conditions();
+        (RepairChange { what: PREPARE, conditions, writes: vec![RepairWrite::Record(record)] }, id)
     }
 
     /// Ends the record of a preparation, and announces the command. `None`: the record has ended already.
@@ -89,7 +98,7 @@ impl<'a> Transition<'a> {
         let mut record = item.value.clone();
         record.complete(self.now);
         let unchanged = Condition::Unchanged { key: keys::record(prepared), revision: item.revision };
-        let (mut change, id) = self.reboot(REBOOT);
+        let (mut change, id) = self.reboot();
         change.conditions.push(unchanged);
         change.writes.push(RepairWrite::Record(record));
         Some((change, id))
@@ -180,9 +189,9 @@ fn give_up_drain(entry: &mut RebootQueueEntry, now: OffsetDateTime, draw: f64) {
     entry.drain_backoff_expire = Some(now + back_off(entry.drain_backoff_count, draw));
 }
 
-/// Ends the record of the reboot command of the entry `index`, or of its preparation. The entry stays, and the boot check decides; after a
-/// command that did not begin, the drain goes on, and after a refused one it is given up (`draw` as of [`back_off`]). `None`: the
-/// record has ended already.
+/// Ends the record of the reboot command of the entry `index`, or of its preparation. The entry stays, and the boot check decides;
+/// after a command that did not begin, the drain goes on. It is given up (`draw` as of [`back_off`]) after a refusal, and if a
+/// repair drains the node meanwhile. `None`: the record has ended already.
 #[must_use]
 pub fn end_command(
     queue: &RepairQueue,
@@ -196,40 +205,33 @@ pub fn end_command(
     let item = queue.records.unfinished.get(&id)?;
     let mut record = item.value.clone();
     end.end_record(&mut record, now);
-    let what = if record.operation == PREPARE { PREPARE } else { REBOOT };
-    let mut change = record_alone(what, record, item.revision);
-    let not_begun = matches!(end.how, CommandOutcome::NotBegun | CommandOutcome::Refused);
-    if not_begun {
-        leave_reboot(&mut change, queue, index, |entry| match end.how {
-            CommandOutcome::Refused => give_up_drain(entry, now, draw),
-            _ => drain_again(entry, now),
-        });
+    let is_preparation = record.operation == PREPARE;
+    let mut change = record_alone(if is_preparation { PREPARE } else { REBOOT }, record, item.revision);
+    let status = if is_preparation { RebootStatus::Draining } else { RebootStatus::Rebooting };
+    let Some(item) = queue.reboots.get(&index).filter(|item| item.value.status == status) else {
+        return Some(change);
+    };
+    let mut entry = item.value.clone();
+    let is_repaired = || {
+        let mut repairs = queue.entries.values().map(|item| &item.value);
+        repairs.any(|repair| repair.address == entry.node && is_active(repair))
+    };
+    match end.how {
+        CommandOutcome::Refused => give_up_drain(&mut entry, now, draw),
+        CommandOutcome::NotBegun if is_preparation => return Some(change),
+        CommandOutcome::NotBegun if is_repaired() => give_up_drain(&mut entry, now, draw),
+        CommandOutcome::NotBegun => {
+            entry.status = RebootStatus::Draining;
+            entry.last_transition_time = Some(now);
+        }
+        _ => return Some(change),
     }
+    change.conditions.push(queue.require_unchanged_reboot(index));
+    change.writes.push(RepairWrite::Reboot(entry));
     Some(change)
 }
 
-/// Changes an entry that reboots, and adds this to a change.
-fn leave_reboot(
-    change: &mut RepairChange,
-    queue: &RepairQueue,
-    index: i64,
-    leave: impl FnOnce(&mut RebootQueueEntry),
-) {
-    let reboots = |item: &&Arc<Item<RebootQueueEntry>>| item.value.status == RebootStatus::Rebooting;
-    let Some(item) = queue.reboots.get(&index).filter(reboots) else { return };
-    let mut entry = item.value.clone();
-    leave(&mut entry);
-    change.conditions.push(queue.require_unchanged_reboot(index));
-    change.writes.push(RepairWrite::Reboot(entry));
-}
-
-fn drain_again(entry: &mut RebootQueueEntry, now: OffsetDateTime) {
-    entry.status = RebootStatus::Draining;
-    entry.last_transition_time = Some(now);
-}
-
-/// Ends an unfinished record of this queue that has no running command here: its outcome is unknown. After a preparation no
-/// command has begun, and the drain goes on.
+/// Ends an unfinished record of this queue that has no running command here: its outcome is unknown.
 #[must_use]
 pub fn cancel_unfinished(
     queue: &RepairQueue,
@@ -241,19 +243,9 @@ pub fn cancel_unfinished(
         .unfinished
         .iter()
         .find(|(id, item)| Some(**id) != runs && OPERATIONS.contains(&item.value.operation.as_str()))?;
-    let (mut record, now) = (item.value.clone(), whole_second(now));
-    record.cancel(now, "outcome unknown: the actor that ran it is gone");
-    let prepared = record.targets.first().filter(|_| record.operation == PREPARE).cloned();
-    let mut change = record_alone("reboot-disown", record, item.revision);
-    let is_of_node = |item: &Arc<Item<RebootQueueEntry>>| Some(&item.value.node) == prepared.as_ref();
-    let entry = queue
-        .reboots
-        .range(0..)
-        .find(|(_, item)| is_of_node(item) && item.value.status == RebootStatus::Rebooting);
-    if let Some((index, _)) = entry {
-        leave_reboot(&mut change, queue, *index, |entry| drain_again(entry, now));
-    }
-    Some(change)
+    let mut record = item.value.clone();
+    record.cancel(whole_second(now), "outcome unknown: the actor that ran it is gone");
+    Some(record_alone("reboot-disown", record, item.revision))
 }
 
 fn record_alone(what: &'static str, record: Record, revision: i64) -> RepairChange {
@@ -356,11 +348,9 @@ mod tests {
         let state = store.state();
         let transition = || Transition::new(&state, 0, NOW).unwrap();
         store.reboot(0, "w", RebootStatus::Cancelled);
-        for late in [
-            transition().reboot(REBOOT).0,
-            transition().back_off("", 0.0),
-            transition().remove(Removal::Booted),
-        ] {
+        for late in
+            [transition().reboot().0, transition().back_off("", 0.0), transition().remove(Removal::Booted)]
+        {
             assert!(!store.commit(&late), "{late:?}");
         }
         assert_eq!(store.state().repair.reboots[&0].value.status, RebootStatus::Cancelled);
@@ -381,7 +371,7 @@ mod tests {
         let mut store = Store::new(&["a"], &["w"]);
         store.reboot(0, "w", RebootStatus::Draining);
         let state = store.state();
-        let (change, id) = Transition::new(&state, 0, NOW).unwrap().reboot(REBOOT);
+        let (change, id) = Transition::new(&state, 0, NOW).unwrap().reboot();
         assert!(store.commit(&change));
         let end = CommandEnd { how: CommandOutcome::Failed, text: "exit code 1".to_owned() };
         let queue = store.state().repair;
@@ -397,23 +387,20 @@ mod tests {
     }
 
     #[test]
-    fn a_prepared_reboot_begins_its_command_and_an_abandoned_preparation_begins_the_drain_again() {
+    fn a_prepared_reboot_begins_its_command_and_an_abandoned_preparation_leaves_the_drain() {
         for abandoned in [false, true] {
             let mut store = Store::new(&["a"], &["w"]);
             store.reboot(0, "a", RebootStatus::Draining);
-            let (change, prepared) = Transition::new(&store.state(), 0, NOW).unwrap().reboot(PREPARE);
+            let (change, prepared) = Transition::new(&store.state(), 0, NOW).unwrap().prepare();
             assert!(store.commit(&change));
             if abandoned {
                 assert!(store.commit(&cancel_unfinished(&store.state().repair, None, NOW).unwrap()));
-                let queue = store.state().repair;
-                assert_eq!(queue.reboots[&0].value.status, RebootStatus::Draining);
-                assert!(queue.records.unfinished.is_empty());
-                let state = store.state();
-                assert!(Transition::new(&state, 0, NOW).unwrap().reboot_prepared(prepared).is_none());
-                continue;
             }
             let state = store.state();
-            let (change, id) = Transition::new(&state, 0, NOW).unwrap().reboot_prepared(prepared).unwrap();
+            assert_eq!(state.repair.reboots[&0].value.status, RebootStatus::Draining);
+            let begun = Transition::new(&state, 0, NOW).unwrap().reboot_prepared(prepared);
+            assert_eq!(begun.is_none(), abandoned);
+            let Some((change, id)) = begun else { continue };
             assert!(store.commit(&change));
             let queue = store.state().repair;
             assert_eq!(queue.reboots[&0].value.status, RebootStatus::Rebooting);
@@ -427,6 +414,33 @@ mod tests {
     }
 
     #[test]
+    fn a_preparation_that_does_not_begin_the_command_leaves_the_drain_and_a_refused_one_gives_it_up() {
+        use CommandOutcome::{NotBegun, Refused};
+        for (how, then) in [(NotBegun, RebootStatus::Draining), (Refused, RebootStatus::Queued)] {
+            let mut store = Store::new(&["a"], &["w"]);
+            store.reboot(0, "a", RebootStatus::Draining);
+            let (change, id) = Transition::new(&store.state(), 0, NOW).unwrap().prepare();
+            assert!(store.commit(&change));
+            let end = CommandEnd { how, text: "x".to_owned() };
+            assert!(store.commit(&end_command(&store.state().repair, 0, id, &end, NOW, 0.0).unwrap()));
+            let queue = store.state().repair;
+            assert_eq!((&queue.reboots[&0].value.status, queue.records.unfinished.len()), (&then, 0));
+        }
+    }
+
+    #[test]
+    fn a_command_that_did_not_begin_gives_way_to_a_repair_of_its_node() {
+        let mut store = Store::new(&["a"], &["w"]);
+        store.reboot(0, "w", RebootStatus::Draining);
+        let (change, id) = Transition::new(&store.state(), 0, NOW).unwrap().reboot();
+        assert!(store.commit(&change));
+        store.repair(0, "w");
+        let end = CommandEnd { how: CommandOutcome::NotBegun, text: "a pod".to_owned() };
+        assert!(store.commit(&end_command(&store.state().repair, 0, id, &end, NOW, 0.0).unwrap()));
+        assert_eq!(store.state().repair.reboots[&0].value.status, RebootStatus::Queued);
+    }
+
+    #[test]
     fn drain_goes_on_after_a_command_that_did_not_begin_unless_the_entry_is_cancelled() {
         use CommandOutcome::{NotBegun, Refused};
         for (meanwhile, how, then) in [
@@ -437,7 +451,7 @@ mod tests {
         ] {
             let mut store = Store::new(&["a"], &["w"]);
             store.reboot(0, "w", RebootStatus::Draining);
-            let (change, id) = Transition::new(&store.state(), 0, NOW).unwrap().reboot(REBOOT);
+            let (change, id) = Transition::new(&store.state(), 0, NOW).unwrap().reboot();
             assert!(store.commit(&change));
             if let Some(status) = meanwhile {
                 store.reboot(0, "w", status);

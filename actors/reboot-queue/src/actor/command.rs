@@ -21,8 +21,8 @@ use tokio::sync::oneshot;
 use crate::limits::{CHECK_DRAIN_WITHIN, DELETE_WITHIN, HEARD_WITHIN, PREPARE_PAUSE, PREPARE_WITHIN};
 use crate::transition::{PREPARE, REBOOT};
 
-/// The parts of a reboot, each with a record of its own: no successor takes a preparation without its command for a command with
-/// an unknown outcome.
+/// The parts of a reboot, each with a record of its own. The entry drains during the preparation, so that the drain goes on if
+/// nothing follows, whoever ends the record.
 #[derive(Debug, Clone)]
 pub(super) enum Stage {
     /// The operation runner with this registered name prepares a node of the control plane.
@@ -94,8 +94,10 @@ impl RebootCommand {
         }
         let entry = state.repair.reboots.get(&self.index);
         match entry.map(|item| &item.value.status) {
-            Some(RebootStatus::Rebooting) => None,
-            _ => Some("the entry was cancelled".to_owned()),
+            // A state before the announcement of the command shows a drain.
+            Some(RebootStatus::Draining | RebootStatus::Rebooting) => None,
+            Some(_) => Some("the entry was cancelled".to_owned()),
+            None => Some("the entry was removed".to_owned()),
         }
     }
 

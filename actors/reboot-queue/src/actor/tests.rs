@@ -276,9 +276,12 @@ async fn preparing() -> World {
     world.run_operations().await;
     world.prepare_within(Duration::from_secs(30));
     world.begin().await;
-    world.until_entry(0, |entry| entry.status == RebootStatus::Rebooting).await;
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    while world.prepared().is_empty() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!((world.prepared().len(), world.abandoned()), (1, 0));
+    assert_eq!(world.entry(0).unwrap().status, RebootStatus::Draining);
     world
 }
 
@@ -296,15 +299,34 @@ async fn a_reboot_that_is_cancelled_or_disabled_during_its_preparation_does_not_
     assert_eq!(world.entry(0).unwrap().status, RebootStatus::Draining);
 }
 
+/// The next leader ends all records before its actors start; an actor that starts again finds the record.
 #[tokio::test(start_paused = true)]
-async fn a_preparation_that_ended_with_its_leader_is_repeated_before_the_command() {
-    let mut world = preparing().await;
-    world.kill().await;
+async fn a_preparation_that_ended_with_its_leader_or_its_actor_is_repeated_before_the_command() {
+    for by_leader in [false, true] {
+        let mut world = preparing().await;
+        world.kill().await;
+        if by_leader {
+            world.change(|store| store.end_records(NOW));
+        }
+        world.begin().await;
+        world.until_gone(0).await;
+        assert_eq!((world.prepared().len(), world.abandoned()), (2, 1));
+        assert_eq!(world.host.ran().iter().filter(|words| *words == "reboot a").count(), 1);
+        assert_eq!(world.broken(), [""; 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reboot_that_is_cancelled_during_the_last_check_of_its_drain_does_not_happen() {
+    let mut world = World::new(queued(&[(0, "w")]));
     world.begin().await;
-    world.until_gone(0).await;
-    assert_eq!((world.prepared().len(), world.abandoned()), (2, 1));
-    assert_eq!(world.host.ran().iter().filter(|words| *words == "reboot a").count(), 1);
-    assert_eq!(world.broken(), [""; 0]);
+    world.until_entry(0, |entry| entry.status == RebootStatus::Draining).await;
+    world.kubernetes.answer_within(Duration::from_secs(5));
+    world.until_entry(0, |entry| entry.status == RebootStatus::Rebooting).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    world.change(|store| store.reboot(0, "w", RebootStatus::Cancelled));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((world.host.ran(), world.entry(0)), (vec![], None));
 }
 
 #[tokio::test(start_paused = true)]
