@@ -65,6 +65,10 @@ pub async fn reboot_control_plane(site: &mut Site) -> Result<(), Stopped> {
     let _host = start_pods(site, NODES);
     bootstrap(site).await?;
     request(site, &CONTROL_PLANE).await;
+    wait_rebooted(site).await
+}
+
+async fn wait_rebooted(site: &mut Site) -> Result<(), Stopped> {
     let patience = Instant::now() + PATIENCE;
     while count_left(site).await > 0 {
         site.pass(INTERVAL).await;
@@ -125,5 +129,29 @@ fn a_control_plane_node_reboots_after_its_api_server_ended_beside_healthy_ones()
             let judged = verdicts.iter().find(|(promise, _)| promise.name() == name).unwrap().1.judged;
             assert!(judged >= 3, "{name}: {verdicts:?}");
         }
+    });
+}
+
+/// Its successor ends the record, and prepares the node again before the command.
+#[test]
+fn a_leader_that_ends_within_each_preparation_has_a_successor_that_reboots_the_node_once() {
+    at_a_site(async |site| {
+        let (host, _pods) = start_pods(site, NODES);
+        bootstrap(site).await.unwrap();
+        request(site, &CONTROL_PLANE).await;
+        let mut known = 0;
+        for _ in CONTROL_PLANE {
+            let prepared = site.wait_begun("reboot-prepare", known).await.unwrap();
+            site.pass(Duration::from_secs(1)).await;
+            site.kill_leader().await;
+            known = site.records.lock().unwrap().len();
+            assert_eq!(site.wait_begun("reboot-prepare", known).await.unwrap(), prepared);
+            assert_eq!(site.wait_begun("reboot-reboot", known).await.unwrap(), prepared);
+            known = site.records.lock().unwrap().len();
+        }
+        wait_rebooted(site).await.unwrap();
+        let runs = host.runs().into_iter().filter(|run| run.program == REBOOT);
+        let rebooted: Vec<String> = runs.map(|run| run.address).collect();
+        assert_eq!(rebooted, CONTROL_PLANE.map(address));
     });
 }
