@@ -1,5 +1,5 @@
 //! Nodes on which a command failed: they are left out for a while, as if they were unreachable. An operation that failed
-//! without a node of the cluster as its cause is left out itself, by its name.
+//! without a node of the cluster as its cause is left out itself, by its name; that of a component on its targets alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -44,7 +44,8 @@ impl BackingOff {
 
     /// Forgets nodes outside of the cluster.
     pub(crate) fn retain(&mut self, is_node: impl Fn(&str) -> bool) {
-        self.0.retain(|node, _| OperationName::from_record_name(node).is_some() || is_node(node));
+        let is_known = |name: &str| OperationName::from_record_name(name).is_some();
+        self.0.retain(|name, _| is_known(name) || is_node(name.rsplit(' ').next().unwrap_or(name)));
     }
 
     /// Nodes that are left out at `now`.
@@ -62,6 +63,28 @@ impl BackingOff {
 /// The pause after a failure that so many others precede.
 pub(crate) fn pause_after(failures: u32) -> Duration {
     BACK_OFF_FIRST.saturating_mul(1 << failures.min(16)).min(BACK_OFF_MOST)
+}
+
+/// The name of an operation on a node, which backs off without others of the same name, and without others on the node.
+pub(crate) fn name_on_node(operation: &str, address: &str) -> String {
+    format!("{operation} of {address}")
+}
+
+/// Names that back off after a failure: the nodes at fault, or else the operation. That of a component backs off on its targets
+/// alone, since the starts on other nodes have the same name.
+pub(crate) fn names_to_leave_out(operation: &Operation, at_fault: Vec<String>) -> Vec<String> {
+    let name = operation.name.name();
+    match operation.name {
+        _ if !at_fault.is_empty() => at_fault,
+        OperationName::Kubernetes(_) => names_on_targets(operation).collect(),
+        _ => vec![name.to_owned()],
+    }
+}
+
+/// The name of an operation on each of its targets.
+pub(crate) fn names_on_targets(operation: &Operation) -> impl Iterator<Item = String> {
+    let name = operation.name.name();
+    operation.targets.iter().map(move |address| name_on_node(name, address))
 }
 
 /// The nodes that caused a failure, of which the command knows those on which it failed. If it knows none, its targets
@@ -83,6 +106,7 @@ pub(crate) fn nodes_at_fault<'o>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kubernetes::operation::KubernetesOperationName;
     use crate::operation::{single_command_operation, start};
 
     #[test]
@@ -96,6 +120,24 @@ mod tests {
         assert_eq!(nodes_at_fault(&operation, &prepare, &[]), [""; 0], "an authority is the cause");
         let restart = single_command_operation(OperationName::EtcdRestart, vec![a], wait.clone());
         assert_eq!(nodes_at_fault(&restart, wait, &[]), [""; 0], "another member is the cause");
+    }
+
+    #[test]
+    fn a_failure_without_a_node_leaves_out_a_component_on_its_targets_alone() {
+        let left_out = |name, nodes: &[&str]| {
+            let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+            names_to_leave_out(&Operation::new(name, vec!["a".to_owned()], Vec::new()), nodes)
+        };
+        let restart = OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart);
+        assert_eq!(left_out(restart, &[]), ["kube-apiserver-restart of a"]);
+        assert_eq!(left_out(restart, &["b"]), ["b"]);
+        assert_eq!(left_out(OperationName::EtcdRestart, &[]), [OperationName::EtcdRestart.name()]);
+        let mut backing_off = BackingOff::default();
+        backing_off.record_failure(&left_out(restart, &[]), "x", Moment::now());
+        backing_off.retain(|address| address == "a");
+        assert_eq!(backing_off.0.len(), 1);
+        backing_off.retain(|address| address == "b");
+        assert!(backing_off.0.is_empty(), "the node has left the cluster");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use madako_domain::node_status::{ConfigVersion, NodeStatus};
 use madako_domain::status::OperationPhase;
 use serde::Serialize;
 
+use crate::backing_off::names_on_targets;
 use crate::held::{BlockedBy, Held};
 use crate::input::Input;
 use crate::operation::{Operation, OperationName};
@@ -82,7 +83,9 @@ fn split_ready_and_held(
 fn obstacle_to_operation(view: &View<'_>, operation: &Operation) -> Option<BlockedBy> {
     let authorities = view.input.authorities.filter(|_| lacks_certificates(view, operation));
     let authorities = authorities.map(|why| BlockedBy::Authorities { why: why.to_owned() });
-    let backs_off = view.input.backing_off.contains(operation.name.name());
+    let backing_off = view.input.backing_off;
+    let backs_off = backing_off.contains(operation.name.name())
+        || names_on_targets(operation).any(|name| backing_off.contains(&name));
     let unclear = view.input.settings.unclear_images.iter().find(|(name, _)| operation.needs_image(**name));
     let unclear = unclear.map(|(image, why)| BlockedBy::UnclearImage { image: *image, why: why.clone() });
     unclear.or(authorities).or(backs_off.then_some(BlockedBy::BackingOff))

@@ -12,7 +12,7 @@ use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::record::{Record, whole_second};
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::repair::command::{CommandEnd, CommandOutcome};
-use madako_domain::repair::queue::{Item, RepairQueue};
+use madako_domain::repair::queue::RepairQueue;
 use madako_domain::state::ClusterState;
 use madako_domain::store::Condition;
 use time::OffsetDateTime;

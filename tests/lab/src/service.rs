@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Interval between reconcile passes of the service.
-const INTERVAL: &str = "3s";
+const INTERVAL: &str = "5s";
 /// Longer than the shortest action on a node, with room for a busy host.
 const SESSION: &str = "60s";
 /// Address of the service's pages.

@@ -527,19 +527,6 @@ fn only_the_nodes_on_which_a_wave_failed_leave_the_watch_as_failed() {
 }
 
 #[test]
-fn a_failure_without_a_node_leaves_out_the_targets_of_a_component_alone() {
-    let left_out = |name, nodes: &[&str]| {
-        let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
-        let operation = Operation::new(name, vec!["a".to_owned()], Vec::new());
-        workflow::names_to_leave_out(&operation, nodes)
-    };
-    let restart = OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart);
-    assert_eq!(left_out(restart, &[]), ["a"], "a stopped API server of another node starts");
-    assert_eq!(left_out(restart, &["b"]), ["b"]);
-    assert_eq!(left_out(OperationName::EtcdRestart, &[]), [OperationName::EtcdRestart.name()]);
-}
-
-#[test]
 fn an_operation_that_is_held_twice_for_the_same_reason_is_noticed() {
     let mut last = None;
     let mut note = |operation, failure: Option<(Option<Vec<String>>, &str)>| {

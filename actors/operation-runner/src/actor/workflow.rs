@@ -200,7 +200,9 @@ impl RunnerState {
             None if goes_on => (format!("{command} succeeded"), false),
             None => {
                 self.note_starts(&step.operation);
-                self.backing_off.clear_failures(step.operation.targets.iter().chain([&operation.to_owned()]));
+                let of_nodes: Vec<String> = backing_off::names_on_targets(&step.operation).collect();
+                let names = step.operation.targets.iter().chain(&of_nodes);
+                self.backing_off.clear_failures(names.chain([&operation.to_owned()]));
                 madako_operations_total(operation, "completed").increment(1);
                 (format!("{command} succeeded, and the operation is complete"), false)
             }
@@ -210,12 +212,13 @@ impl RunnerState {
                     nodes.filter(|_| !matches!(step.operation.name, OperationName::Object(_)))
                 {
                     let nodes = backing_off::nodes_at_fault(&step.operation, command, &nodes);
-                    let nodes = names_to_leave_out(&step.operation, self.nodes_of_cluster(nodes));
+                    let nodes =
+                        backing_off::names_to_leave_out(&step.operation, self.nodes_of_cluster(nodes));
                     self.backing_off.record_failure(&nodes, &format!("{command}: {why}"), Instant::now());
                 } else if is_repeated {
                     // The decision does not see the reason, and would begin the operation again in each pass.
                     let why = format!("{command}: {why}");
-                    let left_out = names_to_leave_out(&step.operation, Vec::new());
+                    let left_out = backing_off::names_to_leave_out(&step.operation, Vec::new());
                     self.backing_off.record_failure(&left_out, &why, Instant::now());
                 }
                 madako_operations_total(operation, "cancelled").increment(1);
@@ -390,16 +393,6 @@ impl RunnerState {
             let end = executor.execute(&step.operation, step.index, &basis).await;
             EffectEvent::Ended { number, end: AttemptEnd::Final(end) }
         });
-    }
-}
-
-/// Names that back off after a failure: the nodes on which the command failed. Without one, the targets of a component's operation,
-/// since starts on other nodes have the same name, or else the operation.
-pub(super) fn names_to_leave_out(operation: &Operation, nodes: Vec<String>) -> Vec<String> {
-    match operation.name {
-        _ if !nodes.is_empty() => nodes,
-        OperationName::Kubernetes(_) => operation.targets.clone(),
-        name => vec![name.name().to_owned()],
     }
 }
 

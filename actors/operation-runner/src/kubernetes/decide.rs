@@ -37,6 +37,7 @@ use super::minor_upgrade::MinorUpgrade;
 use super::operation::KubernetesOperationName as Name;
 use super::outdated::{ComponentComparison, Wanted};
 use super::status::{ComponentStatus, KubernetesStatus};
+use crate::backing_off::name_on_node;
 use crate::early_ends::ComponentOnNode;
 use crate::limits::REBOOT_BEGINS;
 use crate::outdated::Outdated;
@@ -173,7 +174,8 @@ impl<'a> Pass<'a> {
             }
             match due {
                 None => sorted.current.push(node),
-                Some(_) if self.input.backing_off.contains(&address) => backs_off.push(address),
+                Some(None) if self.backs_off(start, &address) => backs_off.push(address),
+                Some(Some(_)) if self.backs_off(restart, &address) => backs_off.push(address),
                 Some(None) if self.input.ending.contains(&(address.clone(), component)) => {
                     ends_early.push(address);
                 }
@@ -191,6 +193,12 @@ impl<'a> Pass<'a> {
             self.hold(restart, older.unwrap_or(BlockedBy::VersionSkew { skew }), nodes);
         }
         sorted
+    }
+
+    /// True if the node backs off, or this operation on it.
+    fn backs_off(&self, operation: Name, address: &str) -> bool {
+        let backing_off = self.input.backing_off;
+        backing_off.contains(address) || backing_off.contains(&name_on_node(operation.name(), address))
     }
 
     /// The rule that the wanted version of a component would break (invariant I14), as far as versions are known.

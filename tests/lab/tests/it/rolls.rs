@@ -127,8 +127,8 @@ async fn secrets_get_another_encryption_key_without_a_failed_request() {
     clients.finish(&fleet).await.judge("the encryption key is rotated", 3);
 }
 
-/// Requests of each kind and client in a second: a machine sends 24 to the API, which leaves the cores of a small host to the roll.
-const RELEASE_RATE: u32 = 3;
+/// Requests of each kind and client in a second: a machine sends 16 to the API, which leaves the cores of a small host to the roll.
+const RELEASE_RATE: u32 = 2;
 
 #[tokio::test]
 async fn three_nodes_keep_their_components_upgrade_without_a_failed_request_and_reboot() {

@@ -36,7 +36,7 @@ impl Pass<'_> {
                 current.into_iter().filter(is_lost).collect()
             }
         };
-        let backs_off = |node: &&Node| self.input.backing_off.contains(&node.address);
+        let backs_off = |node: &&Node| self.backs_off(restart, &node.address);
         let (resting, lost): (Vec<&Node>, Vec<&Node>) = lost.into_iter().partition(backs_off);
         self.hold(restart, BlockedBy::BackingOff, node_addresses(&resting));
         // A kubelet that did not register after its restart takes no wave from the others.
@@ -120,7 +120,8 @@ impl Pass<'_> {
         if self.input.wanted.options.is_proxy_disabled {
             let runs = |node: &&Node| {
                 let state = self.component_status(Component::Proxy, node).filter(|_| self.is_reachable(node));
-                state.is_some_and(ComponentStatus::runs) && !self.input.backing_off.contains(&node.address)
+                state.is_some_and(ComponentStatus::runs)
+                    && !self.backs_off(Name::StopKubeProxy, &node.address)
             };
             let unwanted: Vec<&Node> = self
                 .nodes_with_component(Component::Proxy)
