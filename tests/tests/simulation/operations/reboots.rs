@@ -151,7 +151,8 @@ fn a_leader_that_ends_within_each_preparation_has_a_successor_that_reboots_the_n
         }
         wait_rebooted(site).await.unwrap();
         let runs = host.runs().into_iter().filter(|run| run.program == REBOOT);
-        let rebooted: Vec<String> = runs.map(|run| run.address).collect();
+        let mut rebooted: Vec<String> = runs.map(|run| run.address).collect();
+        rebooted.sort();
         assert_eq!(rebooted, CONTROL_PLANE.map(address));
     });
 }
