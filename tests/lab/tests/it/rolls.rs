@@ -25,9 +25,9 @@ pub(crate) async fn servers_with(fleet: &Fleet, argument: &str) -> usize {
     found
 }
 
-/// Time for a roll of all components on a busy host: about two minutes for each API server, with its requests that it
-/// completes for up to 70 s, and for each wave of kubelets and of proxies.
-pub(crate) const ROLL: Duration = Duration::from_secs(900);
+/// Time for a roll of all components on a busy host: about three minutes for each API server, with its requests that it completes
+/// for up to 70 s, and for each wave of kubelets and of proxies. Where nodes do not answer in time, decisions wait.
+pub(crate) const ROLL: Duration = Duration::from_secs(1500);
 /// Pause between two looks at a roll, each of which asks all machines.
 pub(crate) const ROLL_PAUSE: Duration = Duration::from_secs(3);
 
@@ -181,7 +181,7 @@ async fn reboots(fleet: &Fleet, credentials: &Path, options: String) {
     };
     eventually("its cordon is taken back", usable).await;
     wait_until_rolled(fleet, ARGUMENT, NEXT_KUBERNETES_IMAGE).await;
-    clients.finish(fleet).await.judge_kinds("a control plane node reboots", 1, is_of_api);
+    clients.finish(fleet).await.judge_kinds("a control plane node reboots", 2, is_of_api);
     let history = fleet.history().await;
     for name in ["reboot-drain-start", "reboot-prepare", "reboot-reboot", "reboot-dequeue"] {
         let record = history.iter().find(|record| record["operation"] == name);
