@@ -319,9 +319,8 @@ async fn a_preparation_that_ended_with_its_leader_or_its_actor_is_repeated_befor
 #[tokio::test(start_paused = true)]
 async fn a_reboot_that_is_cancelled_during_the_last_check_of_its_drain_does_not_happen() {
     let mut world = World::new(queued(&[(0, "w")]));
-    world.begin().await;
-    world.until_entry(0, |entry| entry.status == RebootStatus::Draining).await;
     world.kubernetes.answer_within(Duration::from_secs(5));
+    world.begin().await;
     world.until_entry(0, |entry| entry.status == RebootStatus::Rebooting).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     world.change(|store| store.reboot(0, "w", RebootStatus::Cancelled));
