@@ -26,6 +26,7 @@ use time::OffsetDateTime;
 
 use crate::limits::STUCK_REBOOTS;
 use crate::next_action::{AbortReason, Action, BlockedBy, NextAction, Removal};
+use crate::transition::PREPARE;
 
 /// The nodes of the cluster by address; the value is true for a control plane node.
 pub type Nodes<'a> = BTreeMap<&'a str, bool>;
@@ -317,6 +318,10 @@ impl<'a> View<'a> {
         let timeout = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
         let until = self.transition_time(entry) + timeout;
         let next = if entry.is_upgrade() { Action::LeaveToUpdate } else { Action::Reboot };
+        // The preparation for the reboot follows the drain, and has a time limit of its own.
+        if let Some(record) = self.preparation_of(&entry.node) {
+            return (next, Some(BlockedBy::CommandRuns { record }));
+        }
         let waits = match self.live.drains.get(&index) {
             Some(Drain::Done) if entry.is_upgrade() => return (next, None),
             Some(Drain::Runs { .. }) if is_planted(Canary::RebootNotDrained) => {
@@ -347,6 +352,15 @@ impl<'a> View<'a> {
         let blocked_by =
             if self.live.kubernetes { BlockedBy::Draining { until, waits } } else { BlockedBy::NoKubernetes };
         (next, Some(blocked_by))
+    }
+
+    /// The record of the preparation that runs for the reboot of a node.
+    fn preparation_of(&self, node: &str) -> Option<i64> {
+        let mut unfinished = self.queue.records.unfinished.iter();
+        let found = unfinished.find(|(_, item)| {
+            item.value.operation == PREPARE && item.value.targets.iter().any(|target| target == node)
+        });
+        found.map(|(record, _)| *record)
     }
 
     /// A drained node is given up when its kubelet is not updated within the time limit of a boot: its slot may be needed by

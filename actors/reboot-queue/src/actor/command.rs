@@ -57,6 +57,8 @@ pub(super) struct RebootCommand {
     pub(super) deadline: Duration,
     pub(super) attempts: u32,
     pub(super) interval: Duration,
+    /// A preparation ended the API server of the node.
+    pub(super) is_prepared: bool,
 }
 
 impl Effect for RebootCommand {
@@ -84,7 +86,7 @@ impl Effect for RebootCommand {
 impl RebootCommand {
     /// The command after its preparation, with the id of its record.
     pub(super) fn prepared(&self, record: i64) -> Self {
-        Self { stage: Stage::Command, record, ..self.clone() }
+        Self { stage: Stage::Command, record, is_prepared: true, ..self.clone() }
     }
 
     /// The reason not to begin the command: a client cancelled the entry, or disabled the queue.
@@ -93,9 +95,12 @@ impl RebootCommand {
             return Some("the reboot queue was disabled".to_owned());
         }
         let entry = state.repair.reboots.get(&self.index);
+        // A state before the announcement of the command does not have its record.
+        let may_drain = matches!(self.stage, Stage::Prepare { .. })
+            || !state.repair.records.known.contains_key(&self.record);
         match entry.map(|item| &item.value.status) {
-            // A state before the announcement of the command shows a drain.
-            Some(RebootStatus::Draining | RebootStatus::Rebooting) => None,
+            Some(RebootStatus::Rebooting) => None,
+            Some(RebootStatus::Draining) if may_drain => None,
             Some(_) => Some("the entry was cancelled".to_owned()),
             None => Some("the entry was removed".to_owned()),
         }
@@ -150,13 +155,14 @@ impl RebootCommand {
         let Some(kubernetes) = kubernetes.filter(|_| attempt == 1) else {
             return attempt_command(host, &permit, command, "reboot", counts).await;
         };
-        let not_begun = |why: String| {
-            let text = format!("not started, {why}");
-            AttemptEnd::Final(CommandEnd { how: CommandOutcome::NotBegun, text })
+        let not_begun = |how: CommandOutcome, why: String| {
+            AttemptEnd::Final(CommandEnd { how, text: format!("not started, {why}") })
         };
         let undrained = self.find_undrained(kubernetes).await;
         if let Some(why) = undrained.filter(|_| !is_planted(Canary::RebootNotDrained)) {
-            return not_begun(why);
+            // Without a pause, the API server would end once more each time.
+            let how = if self.is_prepared { CommandOutcome::Refused } else { CommandOutcome::NotBegun };
+            return not_begun(how, why);
         }
         let deleted = self.delete_pods(kubernetes, &permits);
         // A failed deletion does not prevent the reboot, as in CKE: the old pod runs on.
@@ -172,7 +178,7 @@ impl RebootCommand {
         // The deletions may outlive the first permit.
         let permit = permits.get().await;
         if let Some(why) = newest.newest().and_then(|state| self.find_obstacle(&state)) {
-            return not_begun(why);
+            return not_begun(CommandOutcome::NotBegun, why);
         }
         attempt_command(host, &permit, command, "reboot", counts).await
     }

@@ -299,6 +299,30 @@ async fn a_reboot_that_is_cancelled_or_disabled_during_its_preparation_does_not_
     assert_eq!(world.entry(0).unwrap().status, RebootStatus::Draining);
 }
 
+/// The time limit of a drain ends no preparation, and a prepared node with a new pod waits for the next one.
+#[tokio::test(start_paused = true)]
+async fn a_slow_drain_and_a_pod_that_comes_during_the_preparation_give_the_drain_up_after_it() {
+    let mut world = World::new(queued(&[(0, "a")]));
+    world.run_operations().await;
+    world.prepare_within(Duration::from_secs(30));
+    world.kubernetes.pods(&[("a", pod("web", "ReplicaSet"))]);
+    world.kubernetes.stick(&["web"]);
+    world.begin().await;
+    world.until_entry(0, |entry| entry.status == RebootStatus::Draining).await;
+    tokio::time::sleep(Duration::from_secs(585)).await;
+    world.kubernetes.stick(&[]);
+    while world.prepared().is_empty() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    world.kubernetes.pods(&[("a", pod("late", "ReplicaSet"))]);
+    let entry = world.until_entry(0, |entry| entry.status == RebootStatus::Queued).await;
+    assert_eq!((entry.drain_backoff_count, world.prepared().len(), world.abandoned()), (1, 1, 0));
+    let history = world.history();
+    assert!(history.iter().any(|it| it.starts_with("reboot-prepare completed")), "{history:?}");
+    assert!(history.last().unwrap().contains("not drained any more"), "{history:?}");
+    assert_eq!(world.host.ran(), [""; 0]);
+}
+
 /// The next leader ends all records before its actors start; an actor that starts again finds the record.
 #[tokio::test(start_paused = true)]
 async fn a_preparation_that_ended_with_its_leader_or_its_actor_is_repeated_before_the_command() {

@@ -116,6 +116,7 @@ impl RebootState {
             deadline: command.timeout,
             attempts: config.attempts,
             interval: config.interval,
+            is_prepared: false,
         })
     }
 
