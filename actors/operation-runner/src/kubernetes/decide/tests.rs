@@ -334,7 +334,7 @@ fn an_api_server_that_ended_for_a_reboot_starts_after_the_reboot() {
         fleet.rows().into_iter().filter(of_server).collect::<Vec<_>>()
     };
     let held = ["held kube-apiserver-restart reboots: 10.0.0.1"];
-    assert_eq!(rows_since(RebootStatus::Rebooting, 329, true), held);
+    assert_eq!(rows_since(RebootStatus::Rebooting, 179, true), held);
     assert_eq!(rows_since(RebootStatus::Rebooting, 100, false), start, "the node went down");
     assert_eq!(rows_since(RebootStatus::Rebooting, 900, true), start, "it did not go down");
     assert_eq!(rows_since(RebootStatus::Rebooting, -1, true), start, "a time of another clock");
