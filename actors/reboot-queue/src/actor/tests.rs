@@ -310,7 +310,7 @@ async fn a_slow_drain_and_a_pod_that_comes_during_the_preparation_give_the_drain
     world.begin().await;
     world.until_entry(0, |entry| entry.status == RebootStatus::Draining).await;
     tokio::time::sleep(Duration::from_secs(45)).await;
-    world.kubernetes.stick(&[]);
+    world.kubernetes.stick(&["late"]);
     while world.prepared().is_empty() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
