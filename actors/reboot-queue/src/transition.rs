@@ -82,7 +82,7 @@ impl<'a> Transition<'a> {
         (self.into_change(REBOOT, conditions, record), id)
     }
 
-    /// Announces the preparation of an empty node, whose entry stays as it is: whoever ends the record, the drain goes on. Also
+    /// Announces the preparation of an empty node, whose entry stays as it is: the drain goes on after any end of the record. Also
     /// returns the id of the record.
     #[must_use]
     pub fn prepare(self) -> (RepairChange, i64) {

@@ -21,8 +21,8 @@ use tokio::sync::oneshot;
 use crate::limits::{CHECK_DRAIN_WITHIN, DELETE_WITHIN, HEARD_WITHIN, PREPARE_PAUSE, PREPARE_WITHIN};
 use crate::transition::{PREPARE, REBOOT};
 
-/// The parts of a reboot, each with a record of its own. The entry drains during the preparation, so that the drain goes on if
-/// nothing follows, whoever ends the record.
+/// The parts of a reboot, each with a record of its own. The entry drains during the preparation: each leader ends the records of
+/// the earlier one at its start, and then goes on with the drain.
 #[derive(Debug, Clone)]
 pub(super) enum Stage {
     /// The operation runner with this registered name prepares a node of the control plane.

@@ -276,9 +276,7 @@ async fn preparing() -> World {
     world.run_operations().await;
     world.prepare_within(Duration::from_secs(30));
     world.begin().await;
-    while world.prepared().is_empty() {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
+    world.until_prepared().await;
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!((world.prepared().len(), world.abandoned()), (1, 0));
     assert_eq!(world.entry(0).unwrap().status, RebootStatus::Draining);
@@ -311,9 +309,7 @@ async fn a_slow_drain_and_a_pod_that_comes_during_the_preparation_give_the_drain
     world.until_entry(0, |entry| entry.status == RebootStatus::Draining).await;
     tokio::time::sleep(Duration::from_secs(45)).await;
     world.kubernetes.stick(&["late"]);
-    while world.prepared().is_empty() {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
+    world.until_prepared().await;
     world.kubernetes.pods(&[("a", pod("late", "ReplicaSet"))]);
     let entry = world.until_entry(0, |entry| entry.status == RebootStatus::Queued).await;
     assert_eq!((entry.drain_backoff_count, world.prepared().len(), world.abandoned()), (1, 1, 0));

@@ -547,6 +547,10 @@ impl World {
         self.until("the end of a record", ended).await;
     }
 
+    pub(super) async fn until_prepared(&self) {
+        self.until("a preparation", || (!self.prepared().is_empty()).then_some(())).await;
+    }
+
     pub(super) async fn until_ran(&self, count: usize) {
         self.until("commands", || (self.host.ran().len() >= count).then_some(())).await;
     }
