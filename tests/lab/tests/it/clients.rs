@@ -127,21 +127,31 @@ pub(crate) fn is_of_api(kind: &str) -> bool {
 pub(crate) struct Reports(BTreeMap<String, Report>);
 
 impl Reports {
-    /// No acknowledged write is lost or missed, no request fails twice, few fail once in each roll of the API servers, and none waits
-    /// for long.
+    /// No acknowledged write is lost or missed, no request fails twice, few of all clients fail once in each roll of the API
+    /// servers, and none waits for long.
     pub(crate) fn judge(&self, what: &str, rolls: u64) {
-        self.judge_kinds(what, rolls, |_| true);
+        let mut wrong = self.faults(rolls, |_| true);
+        let kinds = self.0.values().flat_map(|report| &report.kinds);
+        let failures: u64 = kinds.filter(|(kind, _)| *kind != "watch").map(|(_, count)| count.failures).sum();
+        if failures > rolls * MOST_FAILURES {
+            wrong.push(format!("{failures} first attempts failed"));
+        }
+        self.print(what);
+        assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
     }
 
-    /// The same, where only some kinds of requests may not fail.
+    /// The same of some kinds of requests, where few of each client and kind may fail once.
     pub(crate) fn judge_kinds(&self, what: &str, rolls: u64, is_judged: impl Fn(&str) -> bool) {
+        let wrong = self.faults(rolls, is_judged);
+        self.print(what);
+        assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
+    }
+
+    fn faults(&self, rolls: u64, is_judged: impl Fn(&str) -> bool) -> Vec<String> {
         let mut wrong = self.lost_writes();
         wrong.extend(self.long_gaps(LONGEST_GAP, &is_judged));
-        let mut failures = 0;
         for (client, report) in &self.0 {
             for (kind, count) in report.kinds.iter().filter(|(kind, _)| is_judged(kind)) {
-                let is_watch = kind == "watch";
-                failures += if is_watch { 0 } else { count.failures };
                 if count.failed > 0 || count.failures > rolls * MOST_FAILURES {
                     let told: Vec<_> =
                         report.failures.iter().filter(|failure| failure.kind == *kind).take(5).collect();
@@ -149,11 +159,7 @@ impl Reports {
                 }
             }
         }
-        if failures > rolls * MOST_FAILURES {
-            wrong.push(format!("{failures} first attempts failed"));
-        }
-        self.print(what);
-        assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
+        wrong
     }
 
     /// No acknowledged write is lost or missed, and the API answers beside the fault, whatever failed.

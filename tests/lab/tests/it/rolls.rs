@@ -182,7 +182,7 @@ async fn reboots(fleet: &Fleet, credentials: &Path, options: String) {
     eventually("its cordon is taken back", usable).await;
     wait_until_rolled(fleet, ARGUMENT, NEXT_KUBERNETES_IMAGE).await;
     // Some writes of each client wait for the member of etcd that ends with the node.
-    clients.finish(fleet).await.judge_kinds("a control plane node reboots", 4, is_of_api);
+    clients.finish(fleet).await.judge_kinds("a control plane node reboots", 1, is_of_api);
     let history = fleet.history().await;
     for name in ["reboot-drain-start", "reboot-prepare", "reboot-reboot", "reboot-dequeue"] {
         let record = history.iter().find(|record| record["operation"] == name);
