@@ -10,8 +10,6 @@ use crate::components::kubeconfig;
 use crate::fleet::Fleet;
 use crate::{eventually, measured};
 
-/// Requests of each kind and client in a second.
-pub(crate) const RATE: u32 = 10;
 /// Failed first attempts of the requests of all clients that a roll of three API servers may cause. Of the watches of a client each
 /// of the servers ends at most one.
 const MOST_FAILURES: u64 = 3;

@@ -7,7 +7,7 @@ use madako_lab::{KUBERNETES_IMAGE, NEXT_KUBERNETES_IMAGE, OPTIONS};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::clients::{Clients, RATE, is_of_api, start_pods};
+use crate::clients::{Clients, is_of_api, start_pods};
 use crate::components::{MACHINES, bootstrapped, runs_all_components, stopped_components_start_again};
 use crate::fleet::Fleet;
 use crate::power::{add_reboot, is_asked_to_reboot, power_cycle, reboot_commands};
@@ -59,6 +59,9 @@ async fn prepared() -> Option<(Fleet, PathBuf)> {
 }
 
 const ARGUMENT: &str = "--v=1";
+
+/// Requests of each kind and client in a second: a machine sends 16 to the API, which leaves the cores of a small host to the roll.
+const RATE: u32 = 2;
 
 /// The options of the lab with an argument of the API servers.
 pub(crate) fn options_with(argument: &str) -> String {
@@ -127,16 +130,13 @@ async fn secrets_get_another_encryption_key_without_a_failed_request() {
     clients.finish(&fleet).await.judge("the encryption key is rotated", 3);
 }
 
-/// Requests of each kind and client in a second: a machine sends 16 to the API, which leaves the cores of a small host to the roll.
-const RELEASE_RATE: u32 = 2;
-
 #[tokio::test]
 async fn three_nodes_keep_their_components_upgrade_without_a_failed_request_and_reboot() {
     let Some((fleet, credentials)) = prepared().await else { return };
     stopped_components_start_again(&fleet).await;
     ended_certificates_are_renewed(&fleet).await;
     fleet.lab().load_next_kubernetes().await.unwrap();
-    let clients = Clients::start(&fleet, &MACHINES, &credentials, "release", RELEASE_RATE);
+    let clients = Clients::start(&fleet, &MACHINES, &credentials, "release", RATE);
     let began = Instant::now();
     let options = set_argument(&fleet).await;
     fleet.madako(&["images", "set", &format!("kubernetes={NEXT_KUBERNETES_IMAGE}")]).await.unwrap();
@@ -160,7 +160,7 @@ async fn reboots(fleet: &Fleet, credentials: &Path, options: String) {
     fleet.service.kill().await.unwrap();
     fleet.serve().await;
     fleet.service.set_cluster_with(&MACHINES, &[], &options, &reboot_commands(fleet)).await.unwrap();
-    let clients = Clients::start(fleet, &OTHERS, credentials, "reboot", RELEASE_RATE);
+    let clients = Clients::start(fleet, &OTHERS, credentials, "reboot", RATE);
     let began = Instant::now();
     add_reboot(fleet, REBOOTED).await;
     is_asked_to_reboot(fleet, REBOOTED).await;

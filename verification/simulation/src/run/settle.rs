@@ -429,7 +429,7 @@ mod tests {
             of_components.filter(|promise| is_promise_tested(&scenario, drilled, reboots, **promise)).count()
         };
         assert_eq!([tested("act", true, false), tested("act", true, true)], [0, 1]);
-        assert_eq!([tested("kubernetes", false, false), tested("kubernetes", false, true)], [7, 8]);
+        assert_eq!([tested("kubernetes", false, false), tested("kubernetes", false, true)], [8, 9]);
     }
 
     #[tokio::test(start_paused = true)]
