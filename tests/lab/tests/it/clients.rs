@@ -70,12 +70,14 @@ pub(crate) async fn start_pods(fleet: &Fleet) -> PathBuf {
     credentials
 }
 
-/// Waits until a machine reaches the pods at their service address.
+/// Waits until a machine reaches the pods at their service address, and its own DNS server, which begins again after a boot.
 pub(crate) async fn reaches_pods(machine: &Machine) {
     let ask = format!(
-        "python3 -c 'from urllib import request; request.urlopen(\"http://{ECHO_ADDRESS}\", timeout=2)'"
+        "python3 -c 'import socket; from urllib import request; request.urlopen(\"http://{ECHO_ADDRESS}\", timeout=2); \
+         socket.create_connection((\"{}\", 53), 2)'",
+        machine.address()
     );
-    eventually("a pod answers at the service address", async || machine.sh(&ask).await.ok()).await;
+    eventually("a pod and the DNS server answer", async || machine.sh(&ask).await.ok()).await;
 }
 
 /// The running clients of a test.

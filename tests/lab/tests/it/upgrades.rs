@@ -8,7 +8,7 @@ use madako_lab::{KUBERNETES_IMAGE, OPTIONS, PREVIOUS_KUBERNETES_IMAGE};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::clients::{Clients, Reports, is_of_api, start_pods};
+use crate::clients::{Clients, Reports, is_of_api, reaches_pods, start_pods};
 use crate::components::{bring_up, shown, status};
 use crate::fleet::Fleet;
 use crate::kills::Records;
@@ -228,6 +228,7 @@ async fn a_reboot_brings_the_kubelet(upgrade: &Upgrade) {
     upgrade.waits_until_usable(&[REBOOTED]).await;
     measured("a node has rebooted, and its kubelet has the next minor release", began.elapsed());
     clients.finish(fleet).await.judge_kinds("a worker reboots", 0, is_of_api);
+    reaches_pods(fleet.machine(REBOOTED)).await;
 }
 
 async fn a_kubelet_restarts_in_place(upgrade: &Upgrade) {
