@@ -30,7 +30,7 @@ pub struct Settings {
     pub modes: Option<OperationModes>,
 }
 
-/// What the leader does on nodes.
+/// The modes of the leader's operations on nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationModes {
     /// The setting `operations.mode`: decide and act, or only decide.

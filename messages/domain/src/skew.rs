@@ -1,7 +1,7 @@
 //! The version policy of Kubernetes' components, and I14: no effect makes versions that the policy forbids.
 //!
-//! The policy is about minor versions: any patch release may take the place of another one. What an effect does not change
-//! is not judged, so that a component may restart at its version.
+//! The policy is about minor versions: any patch release may take the place of another one. A component whose version an
+//! effect does not change is not judged, so that it may restart at its version.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -122,7 +122,7 @@ impl Observer {
                 let hidden: Vec<i64> = hidden.collect();
                 if let (Some(first), Some(last)) = (hidden.first(), hidden.last()) {
                     inside.wrong.insert(format!(
-                        "revisions {first} to {last} were compacted away before anybody saw them"
+                        "revisions {first} to {last} were compacted away before the observer read them"
                     ));
                 }
                 inside.heard.insert(member, compacted);

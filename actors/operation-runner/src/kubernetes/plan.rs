@@ -198,7 +198,7 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn changed_components(&self, options: &KubernetesOptions) -> Vec<PlannedComponent> {
         let all = components(self.input, options).into_iter();
-        // What the node of an unreachable component has is not known: its operations are held.
+        // The container of a component on an unreachable node is not known: its operations are held.
         let changes = all.filter(|shown| {
             let is_other = shown.image.as_deref().is_some_and(|image| image != self.wanted.image);
             let is_unhealthy_only = shown.state == State::Unhealthy && shown.why.len() <= 1 && !is_other;

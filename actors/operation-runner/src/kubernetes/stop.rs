@@ -9,6 +9,7 @@ use super::command::KubernetesCommand;
 use super::held::KubernetesBlockedBy;
 use super::operation::KubernetesOperationName as Name;
 use super::row::withdraw_endpoints;
+use crate::backing_off::name_on_node;
 use crate::command::Command;
 use crate::decide::Row;
 use crate::held::{BlockedBy, Held};
@@ -30,6 +31,8 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
             continue;
         }
         if component == Component::ApiServer && targets.len() > 1 {
+            // A node whose command failed does not keep the others.
+            targets.sort_by_key(|node| view.input.backing_off.contains(&name_on_node(name.name(), node)));
             // I13 counts each of them.
             let others = targets.split_off(1);
             let reason = KubernetesBlockedBy::OneByOne { nodes: targets.clone() };

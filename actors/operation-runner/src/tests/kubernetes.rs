@@ -161,6 +161,9 @@ fn api_servers_of_former_control_plane_nodes_stop_one_at_a_time() {
     }
     let first = "stop-control-plane; stop-kube-apiserver(.21); held stop-kube-apiserver one-by-one(.22)";
     assert_eq!(fleet.short(), first);
+    fleet.backing_off.insert("stop-kube-apiserver of 10.0.0.21".to_owned());
+    let second = "stop-control-plane; stop-kube-apiserver(.22); held stop-kube-apiserver one-by-one(.21)";
+    assert_eq!(fleet.short(), second);
     fleet.node(X).containers.remove("kube-apiserver");
     assert_eq!(fleet.short(), "stop-control-plane; stop-kube-apiserver(.22)");
 }

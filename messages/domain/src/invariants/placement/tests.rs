@@ -181,7 +181,7 @@ fn a_binding_that_stays_needs_no_evidence_and_its_revision_must_be_the_one_that_
             case.after = application(None);
         }),
         "",
-        "whoever is bound nowhere breaks nothing"
+        "an application that is bound nowhere breaks nothing"
     );
 }
 
