@@ -229,8 +229,13 @@ impl Fleet {
 
     /// The records of operations, the newest first.
     pub(crate) async fn history(&self) -> Vec<Value> {
-        let records = self.madako(&["history", "-o", "json"]).await.unwrap();
-        serde_json::from_str(&records).unwrap()
+        self.read_history().await.unwrap()
+    }
+
+    /// The same, with an error while the store does not answer, as between a leader that was killed and its successor.
+    pub(crate) async fn read_history(&self) -> Result<Vec<Value>, String> {
+        let records = self.madako(&["history", "-o", "json"]).await?;
+        Ok(serde_json::from_str(&records).unwrap())
     }
 
     /// The names of the running containers of a machine, sorted.
