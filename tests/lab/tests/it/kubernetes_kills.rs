@@ -8,11 +8,10 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::components::{MACHINES, runs_all_components, status};
-use crate::eventually;
 use crate::fleet::Fleet;
 use crate::kills::Kills;
 use crate::power::{add_reboot, power_cycle_or_lost, reboot_commands};
-use crate::rolls::ROLL_PAUSE;
+use crate::rolls::{ROLL_PAUSE, within_a_roll};
 
 /// The components of three control plane nodes.
 const COMPONENTS: usize = 15;
@@ -89,7 +88,8 @@ async fn a_leader_killed_at_each_command_of_a_bootstrap_a_roll_and_a_reboot_has_
             errors.any(|error| error.contains("outcome unknown"))
         };
         power_cycle_or_lost(&fleet, REBOOTED, is_lost).await;
-        eventually("all is as before", async || is_upgraded().await.then_some(())).await;
+        // The leader is killed at the commands that start the components of the machine, too.
+        within_a_roll(&fleet, "all is as before", async || is_upgraded().await.then_some(())).await;
         std::fs::write(fleet.service.path("over"), "").unwrap();
     };
     tokio::join!(reboot, power);

@@ -31,6 +31,14 @@ pub(crate) const ROLL: Duration = Duration::from_secs(1500);
 /// Pause between two looks at a roll, each of which asks all machines.
 pub(crate) const ROLL_PAUSE: Duration = Duration::from_secs(3);
 
+/// Waits for the end of a roll. The panic shows the components.
+pub(crate) async fn within_a_roll<T>(fleet: &Fleet, what: &str, look: impl AsyncFnMut() -> Option<T>) {
+    if found_within(ROLL, look).await.is_none() {
+        let (Ok(shown) | Err(shown)) = fleet.madako(&["kube", "status"]).await;
+        panic!("within {ROLL:?}: {what}; now:\n{shown}");
+    }
+}
+
 /// Waits until the argument and the image are those of all components, and nothing is due.
 pub(crate) async fn wait_until_rolled(fleet: &Fleet, argument: &str, image: &str) {
     let rolled = async || {
@@ -43,10 +51,7 @@ pub(crate) async fn wait_until_rolled(fleet: &Fleet, argument: &str, image: &str
         let components = status["components"].as_array()?;
         components.iter().all(|component| component["image"] == image).then_some(())
     };
-    if found_within(ROLL, rolled).await.is_none() {
-        let (Ok(shown) | Err(shown)) = fleet.madako(&["kube", "status"]).await;
-        panic!("within {ROLL:?}: all components are as wanted; now:\n{shown}");
-    }
+    within_a_roll(fleet, "all components are as wanted", rolled).await;
     fleet.settled(&MACHINES).await;
 }
 

@@ -13,8 +13,8 @@ use crate::components::{bring_up, shown, status};
 use crate::fleet::Fleet;
 use crate::kills::Records;
 use crate::power::{add_reboot, power_cycle, queue, reboot_commands};
-use crate::rolls::{ROLL, ROLL_PAUSE};
-use crate::{eventually, eventually_within, found_within, measured};
+use crate::rolls::{ROLL, ROLL_PAUSE, within_a_roll};
+use crate::{eventually, eventually_within, measured};
 
 const CONTROL_PLANE: [usize; 3] = [0, 1, 2];
 const WORKERS: [usize; 1] = [3];
@@ -180,10 +180,7 @@ async fn kubelets_get_a_minor_release_by_a_reboot_in_place_and_after_a_drain() {
         sleep(ROLL_PAUSE).await;
         upgrade.fleet.madako(&["kubernetes", "status"]).await.ok()
     };
-    if found_within(ROLL, good).await.is_none() {
-        let (Ok(shown) | Err(shown)) = upgrade.fleet.madako(&["kube", "status"]).await;
-        panic!("within {ROLL:?}: all components are good; now:\n{shown}");
-    }
+    within_a_roll(&upgrade.fleet, "all components are good", good).await;
     upgrade.fleet.settled(&CONTROL_PLANE).await;
     rolled.judge("a minor release of control planes and proxies rolls", 1);
     drained.judge_kinds("a node is drained for the next minor release", 0, is_of_api);
