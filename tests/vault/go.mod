@@ -269,4 +269,5 @@ require (
 	k8s.io/utils v0.0.0-20250604170112-4c0f3b243397 // indirect
 )
 
+// A stand-in, without the libraries of clouds.
 replace github.com/hashicorp/go-discover => ./discover

@@ -31,7 +31,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
             continue;
         }
         if component == Component::ApiServer && targets.len() > 1 {
-            // A node whose command failed does not keep the others.
+            // A node whose stop failed does not hold the stops of the others back while it backs off.
             targets.sort_by_key(|node| view.input.backing_off.contains(&name_on_node(name.name(), node)));
             // I13 counts each of them.
             let others = targets.split_off(1);

@@ -73,6 +73,7 @@ async fn a_leader_killed_at_each_command_of_a_bootstrap_a_roll_and_a_reboot_has_
         ],
     );
 
+    // The starts of the machine's components after its boot are places of kills, too.
     let mut kills = Kills::default();
     let begin = async {
         let reboots = reboot_commands(&fleet);
@@ -88,7 +89,6 @@ async fn a_leader_killed_at_each_command_of_a_bootstrap_a_roll_and_a_reboot_has_
             errors.any(|error| error.contains("outcome unknown"))
         };
         power_cycle_or_lost(&fleet, REBOOTED, is_lost).await;
-        // The leader is killed at the commands that start the components of the machine, too.
         within_a_roll(&fleet, "all is as before", async || is_upgraded().await.then_some(())).await;
         std::fs::write(fleet.service.path("over"), "").unwrap();
     };

@@ -65,7 +65,8 @@ async fn prepared() -> Option<(Fleet, PathBuf)> {
 
 const ARGUMENT: &str = "--v=1";
 
-/// Requests of each kind and client in a second: a machine sends 16 to the API, which leaves the cores of a small host to the roll.
+/// Requests of each kind and client in a second. A machine sends 16 to the API, where the measure demands 10; more of them keep the
+/// cores of a small host from the roll.
 const RATE: u32 = 2;
 
 /// The options of the lab with an argument of the API servers.
