@@ -57,7 +57,7 @@ use self::wave_watch::WaveWatch;
 use self::workflow::Announced;
 use crate::backing_off::BackingOff;
 use crate::decide::Decision;
-use crate::early_ends::EarlyEnds;
+use crate::early_ends::{EarlyEnds, WantedState};
 use crate::input::{Images, KubernetesMode, Settings};
 use crate::kubernetes::objects::apply::ReadResources;
 use crate::kubernetes::objects::failures::ObjectFailures;
@@ -203,8 +203,8 @@ pub struct RunnerState {
     drains: Option<RepairChange>,
     /// Times since which API servers answer to each health check, by address: those that passed the gate after their start.
     serving_since: BTreeMap<String, Instant>,
-    /// Times of the starts of API servers that have not passed the gate since, by address.
-    started_servers: BTreeMap<String, Instant>,
+    /// Times of the first starts of API servers that have not passed the gate since, by address, each with the wanted state.
+    started_servers: BTreeMap<String, (Instant, WantedState)>,
     /// The operation of the last command, with the reason, if the command was held.
     last_hold: Option<(&'static str, String)>,
     /// The preparation of a node for its reboot.

@@ -19,12 +19,15 @@ use crate::limits::EARLY_END;
 /// A component on a node, which its address names.
 pub(crate) type ComponentOnNode = (String, Component);
 
+/// Revision of the cluster configuration, and the image of Kubernetes.
+pub(crate) type WantedState = (i64, String);
+
 /// The components that the service has started, until each has run for long enough.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyEnds {
     starts: BTreeMap<ComponentOnNode, Start>,
-    /// Revision of the cluster configuration, and the image of Kubernetes, for which the starts count.
-    wanted: (i64, String),
+    /// The wanted state for which the starts count.
+    wanted: WantedState,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +74,10 @@ impl EarlyEnds {
         self.starts.retain(|(node, _), _| is_node(node));
     }
 
-    /// Notes the wanted state, by the revision of the cluster configuration and the image of Kubernetes.
+    pub(crate) fn wanted(&self) -> &WantedState {
+        &self.wanted
+    }
+
     pub(crate) fn note_wanted(&mut self, revision: i64, image: &str) {
         if (self.wanted.0, self.wanted.1.as_str()) != (revision, image) {
             *self = Self { starts: BTreeMap::new(), wanted: (revision, image.to_owned()) };

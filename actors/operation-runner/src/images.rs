@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use madako_domain::cluster::Cluster;
+use madako_domain::cluster::{Cluster, Node};
 use madako_domain::component::Component;
-use madako_domain::images::{ChosenImage, FoundImage, ImageName, choose_image, list_found};
+use madako_domain::images::{ChosenImage, FoundImage, ImageName, Source, choose_image, list_found};
 use madako_domain::keys;
 use madako_domain::node_status::{ContainerStatus, FleetStatus, NodeStatus};
 use madako_domain::state::ClusterState;
@@ -37,6 +37,10 @@ pub fn with_images(
             &settings.configured_images,
             &images_on_nodes(name, cluster, status),
         ) {
+            ChosenImage::Image(_, Source::Default) if is_control_plane_silent(cluster, status) => {
+                let why = "most control plane nodes do not answer, and none of the others has an image";
+                chosen.unclear_images.insert(name, why.to_owned());
+            }
             ChosenImage::Image(given, _) => *image = given,
             ChosenImage::Unclear(found) => {
                 chosen.unclear_images.insert(name, list_found(&found));
@@ -56,6 +60,12 @@ pub fn with_images(
         };
     }
     chosen
+}
+
+/// True if half of the control plane nodes or more do not answer: they may have another image than CKE's default.
+fn is_control_plane_silent(cluster: &Cluster, status: &FleetStatus) -> bool {
+    let answers = |node: &&Node| status.nodes.get(&node.address).is_some_and(|state| state.reachable);
+    2 * cluster.control_plane().filter(answers).count() <= cluster.control_plane().count()
 }
 
 /// The images that containers of control plane nodes have: of those that run, or if none runs, of those that stopped, for
@@ -102,7 +112,6 @@ fn containers_with_image(name: ImageName, state: &NodeStatus) -> impl Iterator<I
 mod tests {
     use std::collections::BTreeSet;
 
-    use madako_domain::cluster::Node;
     use madako_domain::node_status::ConfigVersion;
 
     use super::*;
@@ -159,6 +168,20 @@ mod tests {
         assert_eq!(etcd(&all, &state).unwrap(), "a:1");
         let none = status([None, None, None]);
         assert_eq!(etcd(&none, &state).unwrap(), ImageName::Etcd.default_image());
+    }
+
+    #[test]
+    fn the_default_is_not_chosen_while_most_nodes_may_have_another_image() {
+        let mut state = ClusterState::default();
+        let mut silent = status([Some(("a:1", true)), Some(("a:1", true)), None]);
+        let mut silence = |address: &str| silent.nodes.get_mut(address).unwrap().reachable = false;
+        silence("10.0.0.1");
+        assert_eq!(etcd(&silent, &state).unwrap(), "a:1");
+        silent.nodes.remove("10.0.0.2");
+        let why = "most control plane nodes do not answer, and none of the others has an image";
+        assert_eq!(etcd(&silent, &state).unwrap_err(), why);
+        state.images = madako_domain::images::GivenImages::from_yaml("etcd: b:1").unwrap();
+        assert_eq!(etcd(&silent, &state).unwrap(), "b:1", "a given image needs no node");
     }
 
     #[test]

@@ -142,6 +142,8 @@ pub struct KubernetesPart<'a> {
     pub rollout: Result<Option<&'a Rollout>, &'a str>,
     /// The entries of the reboot queue, and the drains for upgrades.
     pub reboots: &'a Items<RebootQueueEntry>,
+    /// Times at which the newest reboot command of each node ended, by address.
+    pub reboot_ends: &'a BTreeMap<String, OffsetDateTime>,
     /// The rotation of the encryption key, or the reason why it cannot be read; `None`: there is none.
     pub rotation: Result<Option<&'a EncryptionRotation>, &'a str>,
     pub objects: ObjectsPart<'a>,

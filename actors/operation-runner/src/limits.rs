@@ -96,9 +96,11 @@ pub(crate) const REGISTERED: time::Duration = time::Duration::seconds(60);
 pub(crate) const API_SERVER_GRACE: Duration = Duration::from_secs(70);
 /// Time for the end of an API server before the reboot of its node: its grace, and the commands that end it afterwards.
 pub(crate) const END_BEFORE_REBOOT: Duration = Duration::from_secs(85);
+/// Time after the end of a reboot command within which the processes of the node may still run.
+pub(crate) const GOES_DOWN: Duration = Duration::from_secs(60);
 /// Time after the begin of a reboot, apart from that of the command, within which the processes of the node may still run: the
-/// checks of the reboot queue take two minutes, and a node goes down within a minute after the command.
-pub(crate) const REBOOT_BEGINS: Duration = Duration::from_secs(180);
+/// checks of the reboot queue take two minutes.
+pub(crate) const REBOOT_BEGINS: Duration = Duration::from_secs(120 + GOES_DOWN.as_secs());
 /// Health checks at the same time: with 30 dead nodes in 1,000, all checks end within half a minute.
 pub(crate) const MOST_CHECKS: usize = 64;
 /// Attempts to promote a learner. A database of 8 GiB takes some minutes to reach it.

@@ -327,7 +327,19 @@ impl<'a> View<'a> {
             Some(Drain::Runs { .. }) if is_planted(Canary::RebootNotDrained) => {
                 return (next, self.reboot_waits(&entry.node, is_control_plane));
             }
-            Some(Drain::Done) => return (next, self.reboot_waits(&entry.node, is_control_plane)),
+            Some(Drain::Done) => {
+                let waits = self.reboot_waits(&entry.node, is_control_plane);
+                let of_control_plane = waits.as_ref().filter(|waits| {
+                    matches!(waits, BlockedBy::EtcdNotGood { .. } | BlockedBy::ApiNotAvailable { .. })
+                });
+                return match of_control_plane.filter(|_| until < self.now) {
+                    // The failed member or API server may need a repair, and control plane nodes are away one at a time.
+                    Some(waits) => {
+                        (Action::BackOff(AbortReason::Timeout { waits: Some(waits.to_string()) }), None)
+                    }
+                    None => (next, waits),
+                };
+            }
             Some(Drain::Failed { why }) => {
                 return (Action::BackOff(AbortReason::Impossible { why: why.clone() }), None);
             }

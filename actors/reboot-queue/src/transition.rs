@@ -12,6 +12,7 @@ use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::record::{Record, whole_second};
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::repair::command::{CommandEnd, CommandOutcome};
+pub use madako_domain::repair::queue::REBOOT;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::state::ClusterState;
 use madako_domain::store::Condition;
@@ -26,7 +27,6 @@ pub const DRAIN_START: &str = "reboot-drain-start";
 pub const DRAIN_TIMEOUT: &str = "reboot-drain-timeout";
 /// The preparation of a control plane node for its reboot command, which CKE does not have.
 pub const PREPARE: &str = "reboot-prepare";
-pub const REBOOT: &str = "reboot-reboot";
 /// The end of a drain for an upgrade, which CKE does not have.
 pub(crate) const DRAINED: &str = "upgrade-drained";
 /// Finding in the record of a removal without a boot.

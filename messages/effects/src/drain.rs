@@ -64,8 +64,9 @@ pub struct DrainOrder {
     pub check: CordonCheck,
 }
 
-/// The invariant that a cordon of a drain would violate at present.
-pub type CordonCheck = Arc<dyn Fn() -> Option<Violation> + Send + Sync>;
+/// The invariant that a cordon of a drain would violate at present. True: the drain begins, and no earlier leader has cordoned the
+/// node for it.
+pub type CordonCheck = Arc<dyn Fn(bool) -> Option<Violation> + Send + Sync>;
 
 enum NodeDrainState {
     /// No change was made yet.
@@ -155,14 +156,15 @@ impl DrainOrder {
             return Ok(());
         }
         let protected = self.kubernetes.namespaces(&self.rules.protected_namespaces).await?;
+        let begins = matches!(found, NodeDrainState::Uncordoned);
         if self.rules.cordon_first {
-            self.cordon(tell).await?;
+            self.cordon(begins, tell).await?;
         }
-        if matches!(found, NodeDrainState::Uncordoned) {
+        if begins {
             self.dry_run(&protected, tell).await?;
         }
         if !self.rules.cordon_first {
-            self.cordon(tell).await?;
+            self.cordon(begins, tell).await?;
         }
         let mut evicted = BTreeSet::new();
         let pods = self.kubernetes.pods_on(&self.node).await?;
@@ -187,9 +189,9 @@ impl DrainOrder {
         }
     }
 
-    async fn cordon(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<(), Stop> {
+    async fn cordon(&self, begins: bool, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<(), Stop> {
         let cordon = |permit| async move {
-            match (self.check)() {
+            match (self.check)(begins) {
                 Some(violation) => Ok(Some(violation)),
                 None => self.kubernetes.cordon(&permit, &self.node).await.map(|()| None),
             }

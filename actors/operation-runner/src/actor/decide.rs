@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use madako_domain::cluster::Cluster;
 use madako_domain::component::Component;
 use madako_domain::encryption_rotation::EncryptionRotation;
+use madako_domain::images::ImageName;
 use madako_domain::keys;
 use madako_domain::node_status::{EtcdVersion, KubernetesAnswers};
 use madako_domain::reboot::RebootStatus;
@@ -21,7 +22,7 @@ use super::wave_watch::WaveWatch;
 use super::{Inputs, RunnerState, madako_operations_decide_seconds};
 use crate::early_ends::ComponentOnNode;
 use crate::images::with_images;
-use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore};
+use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore, Settings};
 use crate::kubernetes::minor_upgrade::{
     MinorUpgrade, emptied_nodes, nodes_with_wanted_minor, request_drains,
 };
@@ -38,6 +39,12 @@ fn read_rollout(state: &ClusterState) -> Result<Option<&Rollout>, &str> {
 /// The rotation of the encryption key, in the same way.
 fn read_rotation(state: &ClusterState) -> Result<Option<&EncryptionRotation>, &str> {
     state.fault_of(keys::ENCRYPTION_ROTATION).map_or(Ok(state.encryption_rotation.as_deref()), Err)
+}
+
+/// True if the roll may change. An image that is not known would end the roll and forget its halt.
+fn has_roll(input: &Input<'_>) -> bool {
+    let settings = input.settings;
+    settings.kubernetes == KubernetesMode::Act && !settings.unclear_images.contains_key(&ImageName::Kubernetes)
 }
 
 impl RunnerState {
@@ -70,8 +77,9 @@ impl RunnerState {
         let nothing = BTreeSet::new();
         let busy = inputs.state.repair.machines_under_way().map(str::to_owned).collect();
         let leaving = inputs.state.repair.leaving_machines().map(str::to_owned).collect();
+        let reboot_ends = inputs.state.repair.records.reboot_ends();
         let settling = self.settling_nodes(cluster, collected);
-        let ending = self.note_early_ends(inputs, collected);
+        let ending = self.note_early_ends(inputs, &settings, collected);
         let is_removal_agreed = self.note_surplus(cluster, collected);
         let input = Input {
             cluster,
@@ -94,6 +102,7 @@ impl RunnerState {
                 ending: &ending,
                 rollout: read_rollout(&inputs.state),
                 reboots: &inputs.state.repair.reboots,
+                reboot_ends: &reboot_ends,
                 rotation: read_rotation(&inputs.state),
                 objects: ObjectsPart {
                     user: &inputs.resources,
@@ -142,7 +151,7 @@ impl RunnerState {
 
     /// The roll after the newest look at the nodes of its present wave. `None`: there is no roll, or it is only observed.
     fn watch_wave(&mut self, input: &Input<'_>) -> Option<Rollout> {
-        let part = input.kubernetes.filter(|_| input.settings.kubernetes == KubernetesMode::Act)?;
+        let part = input.kubernetes.filter(|_| has_roll(input))?;
         let (stored, options) = (part.rollout.ok()??, part.options.ok()?);
         let (wanted, status) = (row::wanted(input, options), row::status(input));
         let mut rollout = stored.for_image(wanted.image);
@@ -213,7 +222,7 @@ impl RunnerState {
         collected: &Collected,
         waves: Option<Rollout>,
     ) -> Option<Rollout> {
-        let part = input.kubernetes.filter(|_| input.settings.kubernetes == KubernetesMode::Act)?;
+        let part = input.kubernetes.filter(|_| has_roll(input))?;
         let (stored, image) = (part.rollout.ok()?, &input.settings.images.kubernetes);
         let before = waves.or_else(|| stored.map(|stored| stored.for_image(image)));
         let mut after = before.clone().unwrap_or_else(|| Rollout::new(image));
@@ -225,7 +234,7 @@ impl RunnerState {
             why.cloned().unwrap_or_else(|| "it does not run, or its node does not answer".to_owned())
         };
         let serving = &self.serving_since;
-        self.started_servers.retain(|address, since| {
+        self.started_servers.retain(|address, (since, _)| {
             let (passed, is_late) = (serving.contains_key(address), since.elapsed() >= GATE_DEADLINE);
             if passed {
                 after.failed_servers.remove(address);
@@ -239,10 +248,17 @@ impl RunnerState {
     }
 
     /// The components whose next start waits.
-    fn note_early_ends(&mut self, inputs: &Inputs, collected: &Collected) -> BTreeSet<ComponentOnNode> {
+    fn note_early_ends(
+        &mut self,
+        inputs: &Inputs,
+        settings: &Settings,
+        collected: &Collected,
+    ) -> BTreeSet<ComponentOnNode> {
         let now = Instant::now();
         let revision = inputs.state.cluster.as_ref().map_or(0, |cluster| cluster.revision);
-        self.early_ends.note_wanted(revision, &self.executor.images.kubernetes);
+        if !settings.unclear_images.contains_key(&ImageName::Kubernetes) {
+            self.early_ends.note_wanted(revision, &settings.images.kubernetes);
+        }
         self.early_ends.retain(|address| inputs.cluster.nodes.iter().any(|node| node.address == address));
         let runs = |address: &str, component: Component| {
             let node = collected.nodes.get(address).filter(|node| node.reachable);

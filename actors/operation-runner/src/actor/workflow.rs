@@ -25,7 +25,6 @@ use super::{
 };
 use crate::backing_off;
 use crate::command::Command;
-use crate::kubernetes::command::KubernetesCommand;
 use crate::kubernetes::minor_upgrade::emptied_nodes;
 use crate::kubernetes::operation::KubernetesOperationName;
 use crate::kubernetes::versions::{PresentImages, UnseenComponents, present_images};
@@ -233,15 +232,13 @@ impl RunnerState {
         let (now, Some(component)) = (Instant::now(), operation.started_component()) else { return };
         self.early_ends.note_starts(component, &operation.targets, now);
         if component == Component::ApiServer {
-            let stops = |command: &Command| {
-                matches!(command, Command::Kubernetes(KubernetesCommand::StopContainer(_)))
-            };
-            let is_restart = operation.commands.iter().any(stops);
+            let wanted = self.early_ends.wanted();
             for server in &operation.targets {
-                let since = self.started_servers.entry(server.clone()).or_insert(now);
-                // The time of a server that ends after each start counts from its restart.
-                if is_restart {
-                    *since = now;
+                // The time of a server that ends after each start counts from the first one with this wanted state.
+                let first = self.started_servers.entry(server.clone());
+                let first = first.or_insert_with(|| (now, wanted.clone()));
+                if first.1 != *wanted {
+                    *first = (now, wanted.clone());
                 }
             }
         }

@@ -39,7 +39,7 @@ use super::outdated::{ComponentComparison, Wanted};
 use super::status::{ComponentStatus, KubernetesStatus};
 use crate::backing_off::name_on_node;
 use crate::early_ends::ComponentOnNode;
-use crate::limits::REBOOT_BEGINS;
+use crate::limits::{GOES_DOWN, REBOOT_BEGINS};
 use crate::outdated::Outdated;
 use madako_domain::component::Component;
 
@@ -66,6 +66,8 @@ pub struct KubernetesInput<'a> {
     pub minor_upgrade: MinorUpgrade,
     /// The entries of the reboot queue, and the drains for upgrades.
     pub reboots: &'a Items<RebootQueueEntry>,
+    /// Times at which the newest reboot command of each node ended, by address.
+    pub reboot_ends: &'a BTreeMap<String, OffsetDateTime>,
 }
 
 /// An operation that is due.
@@ -250,12 +252,18 @@ impl<'a> Pass<'a> {
             Some(attempt.saturating_mul(config.attempts))
         };
         let command = config.and_then(attempts).unwrap_or_default();
+        let passed_since = |at: OffsetDateTime| Duration::try_from(self.input.now - at).ok();
         let begins = |entry: &RebootQueueEntry| {
-            let passed =
-                entry.last_transition_time.and_then(|at| Duration::try_from(self.input.now - at).ok());
-            entry.node == node.address
-                && entry.status == RebootStatus::Rebooting
-                && passed.is_some_and(|passed| passed < REBOOT_BEGINS.saturating_add(command))
+            let Some(at) = entry.last_transition_time.filter(|_| entry.node == node.address) else {
+                return false;
+            };
+            // A command that failed at once leaves a healthy node without its API server for a minute, and not for its time limit.
+            let end = self.input.reboot_ends.get(&node.address).filter(|end| **end >= at);
+            let (since, most) = match end {
+                Some(end) => (*end, GOES_DOWN),
+                None => (at, REBOOT_BEGINS.saturating_add(command)),
+            };
+            entry.status == RebootStatus::Rebooting && passed_since(since).is_some_and(|passed| passed < most)
         };
         self.input.reboots.values().any(|item| begins(&item.value))
     }

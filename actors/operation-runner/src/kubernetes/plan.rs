@@ -38,6 +38,7 @@ use crate::input::Input;
 use crate::limits::{API_SETTLED, EXPECTED_OF_DRAINS, EXPECTED_OF_NODES, EXPECTED_OF_SERVERS, WAVE_GOOD};
 
 static NO_REBOOTS: Items<RebootQueueEntry> = BTreeMap::new();
+static NO_REBOOT_ENDS: BTreeMap<String, OffsetDateTime> = BTreeMap::new();
 static NOTHING_ENDS: BTreeSet<ComponentOnNode> = BTreeSet::new();
 
 /// Name of the steps in which the reboot queue drains nodes before their kubelets get another minor version.
@@ -242,6 +243,7 @@ impl Planner<'_> {
             rollout,
             minor_upgrade: self.input.settings.minor_upgrade,
             reboots,
+            reboot_ends: self.input.kubernetes.map_or(&NO_REBOOT_ENDS, |part| part.reboot_ends),
         }
     }
 

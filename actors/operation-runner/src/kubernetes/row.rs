@@ -89,6 +89,7 @@ pub(crate) fn kubernetes_input<'a>(
         rollout: part.rollout,
         minor_upgrade: view.input.settings.minor_upgrade,
         reboots: part.reboots,
+        reboot_ends: part.reboot_ends,
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) const Z: &str = "10.0.0.23";
 static NOTHING: BTreeSet<String> = BTreeSet::new();
 static NOTHING_ENDS: BTreeSet<(String, Component)> = BTreeSet::new();
 static NO_REBOOTS: Items<RebootQueueEntry> = BTreeMap::new();
+static NO_REBOOT_ENDS: BTreeMap<String, OffsetDateTime> = BTreeMap::new();
 
 /// The time of all decisions.
 pub(super) const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
@@ -234,6 +235,7 @@ impl Fleet {
                 ending: &NOTHING_ENDS,
                 rollout: Ok(None),
                 reboots: &NO_REBOOTS,
+                reboot_ends: &NO_REBOOT_ENDS,
                 rotation: self.rotation.as_ref().map(Option::as_ref).map_err(String::as_str),
                 objects: ObjectsPart::default(),
             }),

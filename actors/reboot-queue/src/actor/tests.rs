@@ -399,6 +399,20 @@ async fn nodes_that_become_unreachable_during_the_dry_runs_prevent_the_cordon() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_drain_that_an_earlier_leader_only_announced_is_not_begun_beyond_the_limit() {
+    let mut store = queued(&[]);
+    store.reboot(0, "w", RebootStatus::Draining);
+    let mut world = World::new(store);
+    world.unreachable(&["x"]);
+    world.begin().await;
+    world.until_entry(0, |entry| entry.drain_backoff_count == 1).await;
+    assert!(world.kubernetes.writes().is_empty(), "{:?}", world.kubernetes.writes());
+    assert!(world.history()[0].contains("I15: w would be drained"), "{:?}", world.history());
+    world.unreachable(&[]);
+    world.until_gone(0).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_is_drained_for_an_upgrade_by_whichever_leader_and_runs_no_command() {
     let mut store = queued(&[(-1, "w"), (-2, "x")]);
     store.configure(&["a", "b"], &["w", "x"], r#"{"eviction_timeout_seconds": 60}"#);

@@ -134,12 +134,12 @@ impl RebootState {
         Drain::Unseen { until: self.given.clock.now() + FIRST_DRAIN_CHECK - self.began.elapsed() }
     }
 
-    /// I17 of a cordon, and I15 unless an earlier leader began the drain, by the newest state and the newest collection.
-    fn cordon_check(&self, node: String, resumed: bool) -> CordonCheck {
+    /// I17 of a cordon, and I15 of one with which a drain begins, by the newest state and the newest collection.
+    fn cordon_check(&self, node: String) -> CordonCheck {
         let (newest, operations) = (self.given.state.clone(), self.given.operations.clone());
-        Arc::new(move || {
+        Arc::new(move |begins| {
             let state = newest.newest()?;
-            let found = operations.as_ref().filter(|_| !resumed).and_then(|operations| operations.newest());
+            let found = operations.as_ref().filter(|_| begins).and_then(|operations| operations.newest());
             check_cordon(&node, &state).or_else(|| {
                 let nodes = nodes(state.cluster.as_ref().map(|cluster| &*cluster.value));
                 let unreachable = unreachable_nodes(&nodes, &state.repair, &found.as_ref()?.unreachable);
@@ -173,7 +173,7 @@ impl RebootState {
                 rules: self.drain_rules(&config),
                 resumed,
                 late: resumed && since + config.eviction_timeout < self.given.clock.now(),
-                check: self.cordon_check(node.clone(), resumed),
+                check: self.cordon_check(node.clone()),
             };
             let (number, actor) = (self.take_number(), self.myself.clone());
             let span = info_span!("drain", entry = index, node);

@@ -310,6 +310,10 @@ fn reboot_of_a_control_plane_node_waits_for_etcd() {
     world.live.etcd = Some("b is not in sync".to_owned());
     assert_eq!(world.named(), [(0, "reboot", "etcd-not-good")]);
     assert_eq!(world.sentence(0), "etcd is not in good health: b is not in sync");
+    world.now += Duration::from_secs(61);
+    assert_eq!(world.named(), [(0, "back-off", "")], "b may need a repair, which waits for this node");
+    world.live.etcd = None;
+    assert_eq!(world.named(), [(0, "reboot", "")]);
 }
 
 #[test]

@@ -211,7 +211,7 @@ impl RepairState {
     /// I17 of a cordon, by the newest state.
     fn cordon_check(&self, node: String) -> CordonCheck {
         let newest = self.given.state.clone();
-        Arc::new(move || check_cordon(&node, &*newest.newest()?))
+        Arc::new(move |_| check_cordon(&node, &*newest.newest()?))
     }
 
     /// Starts the drains that the store announces and that do not run yet.

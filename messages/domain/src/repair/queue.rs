@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
+use time::OffsetDateTime;
 
 use crate::canary::{Canary, is_planted};
 use crate::invariants::repair::is_active;
@@ -23,6 +24,8 @@ use crate::store::{Condition, Entry};
 const ETCD_BOOTSTRAP: &str = "etcd-bootstrap";
 const ETCD_ADD_MEMBER: &str = "etcd-add-member";
 const ETCD_DESTROY_MEMBER: &str = "etcd-destroy-member";
+/// The operation that runs the reboot command of a node (CKE's name).
+pub const REBOOT: &str = "reboot-reboot";
 
 /// A value with the revisions of its key.
 #[derive(Debug, PartialEq)]
@@ -83,23 +86,24 @@ pub struct Records {
     pub known: BTreeMap<i64, i64>,
     /// The unfinished records.
     pub unfinished: Items<Record>,
-    /// Bootstraps of etcd, and additions and removals of its members, by the id of their record.
-    pub etcd: BTreeMap<i64, Arc<EtcdRecord>>,
+    /// Bootstraps of etcd, additions and removals of its members, and reboots, by the id of their record.
+    pub past: BTreeMap<i64, Arc<PastRecord>>,
 }
 
-/// A record of an operation that makes or removes data of etcd.
+/// A record of an operation on which later decisions depend.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EtcdRecord {
+pub struct PastRecord {
     operation: String,
     status: RecordStatus,
     targets: Vec<String>,
+    end_at: Option<OffsetDateTime>,
 }
 
 impl Records {
     /// The newest bootstrap of etcd.
     #[must_use]
     pub fn bootstrap(&self) -> Option<Bootstrap> {
-        let newest = self.etcd.values().rev().find(|record| record.operation == ETCD_BOOTSTRAP)?;
+        let newest = self.past.values().rev().find(|record| record.operation == ETCD_BOOTSTRAP)?;
         Some(Bootstrap { status: newest.status.clone(), targets: newest.targets.clone() })
     }
 
@@ -107,7 +111,7 @@ impl Records {
     #[must_use]
     pub fn interrupted_removals(&self) -> BTreeSet<String> {
         let mut interrupted = BTreeSet::new();
-        for record in self.etcd.values() {
+        for record in self.past.values().filter(|record| record.operation != REBOOT) {
             let is_removal = record.operation == ETCD_DESTROY_MEMBER;
             for target in &record.targets {
                 if is_removal && record.status != RecordStatus::Completed {
@@ -118,6 +122,14 @@ impl Records {
             }
         }
         interrupted
+    }
+
+    /// The times at which the newest reboot command of each node ended, by address.
+    #[must_use]
+    pub fn reboot_ends(&self) -> BTreeMap<String, OffsetDateTime> {
+        let reboots = self.past.values().filter(|record| record.operation == REBOOT);
+        let ends = reboots.filter_map(|record| Some((&record.targets, record.end_at?)));
+        ends.flat_map(|(targets, end)| targets.iter().map(move |target| (target.clone(), end))).collect()
     }
 }
 
@@ -298,7 +310,7 @@ impl Records {
         let mut next = read_number(entries, keys::RECORD_ID, 1, faults);
         let mut known = BTreeMap::new();
         let mut unfinished = BTreeMap::new();
-        let mut etcd = BTreeMap::new();
+        let mut past = BTreeMap::new();
         for (key, entry) in entries_below(entries, keys::RECORDS) {
             let Some(id) = number_in_key(key, keys::RECORDS) else { continue };
             known.insert(id, entry.mod_revision);
@@ -306,16 +318,16 @@ impl Records {
                 if let Some(item) = last.unfinished.get(&id) {
                     unfinished.insert(id, Arc::clone(item));
                 }
-                if let Some(same) = last.etcd.get(&id) {
-                    etcd.insert(id, Arc::clone(same));
+                if let Some(same) = last.past.get(&id) {
+                    past.insert(id, Arc::clone(same));
                 }
                 continue;
             }
             // Old records are history: an unreadable one blocks nothing.
             let Ok(record) = serde_json::from_slice::<Record>(&entry.value) else { continue };
-            if [ETCD_BOOTSTRAP, ETCD_ADD_MEMBER, ETCD_DESTROY_MEMBER].contains(&&*record.operation) {
-                let Record { operation, status, targets, .. } = record.clone();
-                etcd.insert(id, Arc::new(EtcdRecord { operation, status, targets }));
+            if [ETCD_BOOTSTRAP, ETCD_ADD_MEMBER, ETCD_DESTROY_MEMBER, REBOOT].contains(&&*record.operation) {
+                let Record { operation, status, targets, end_at, .. } = record.clone();
+                past.insert(id, Arc::new(PastRecord { operation, status, targets, end_at }));
             }
             if record.is_unfinished() {
                 unfinished.insert(id, read_item(record, entry));
@@ -325,7 +337,7 @@ impl Records {
         if let (Some((next, _)), Some((newest, _))) = (&mut next, known.last_key_value()) {
             *next = (*next).max(newest + 1);
         }
-        Self { next, known, unfinished, etcd }
+        Self { next, known, unfinished, past }
     }
 }
 

@@ -46,6 +46,7 @@ struct Fleet {
     rollout_fault: Option<&'static str>,
     minor_upgrade: MinorUpgrade,
     reboots: Items<RebootQueueEntry>,
+    reboot_ends: BTreeMap<String, OffsetDateTime>,
 }
 
 impl Fleet {
@@ -78,6 +79,7 @@ impl Fleet {
             rollout_fault: None,
             minor_upgrade: MinorUpgrade::default(),
             reboots: Items::new(),
+            reboot_ends: BTreeMap::new(),
         };
         let nodes = fleet.cluster.nodes.clone();
         fleet.status.registered = Some(nodes.iter().map(|node| node.name().to_owned()).collect());
@@ -137,6 +139,7 @@ impl Fleet {
             rollout: self.rollout_fault.map_or(Ok(Some(&self.rollout)), Err),
             minor_upgrade: self.minor_upgrade,
             reboots: &self.reboots,
+            reboot_ends: &self.reboot_ends,
         }
     }
 
@@ -324,7 +327,9 @@ fn an_api_server_that_ended_for_a_reboot_starts_after_the_reboot() {
     let mut fleet = Fleet::new(3, 0);
     fleet.of(A, Component::ApiServer).container.to_mut().running = false;
     let start = ["kube-apiserver-restart: 10.0.0.1"];
-    let mut rows_since = |status, seconds: i64, kubelet_runs| {
+    let mut rows_since = |status, seconds: i64, kubelet_runs, ended: Option<i64>| {
+        let end = ended.map(|seconds| (A.to_owned(), NOW - time::Duration::seconds(seconds)));
+        fleet.reboot_ends = end.into_iter().collect();
         let since = NOW - time::Duration::seconds(seconds);
         let entry =
             RebootQueueEntry { status, last_transition_time: Some(since), ..RebootQueueEntry::new(A) };
@@ -334,11 +339,14 @@ fn an_api_server_that_ended_for_a_reboot_starts_after_the_reboot() {
         fleet.rows().into_iter().filter(of_server).collect::<Vec<_>>()
     };
     let held = ["held kube-apiserver-restart reboots: 10.0.0.1"];
-    assert_eq!(rows_since(RebootStatus::Rebooting, 179, true), held);
-    assert_eq!(rows_since(RebootStatus::Rebooting, 100, false), start, "the node went down");
-    assert_eq!(rows_since(RebootStatus::Rebooting, 900, true), start, "it did not go down");
-    assert_eq!(rows_since(RebootStatus::Rebooting, -1, true), start, "a time of another clock");
-    assert_eq!(rows_since(RebootStatus::Draining, 100, true), start);
+    assert_eq!(rows_since(RebootStatus::Rebooting, 179, true, None), held);
+    assert_eq!(rows_since(RebootStatus::Rebooting, 100, false, None), start, "the node went down");
+    assert_eq!(rows_since(RebootStatus::Rebooting, 900, true, None), start, "it did not go down");
+    assert_eq!(rows_since(RebootStatus::Rebooting, -1, true, None), start, "a time of another clock");
+    assert_eq!(rows_since(RebootStatus::Draining, 100, true, None), start);
+    assert_eq!(rows_since(RebootStatus::Rebooting, 100, true, Some(59)), held);
+    assert_eq!(rows_since(RebootStatus::Rebooting, 100, true, Some(60)), start, "the command failed");
+    assert_eq!(rows_since(RebootStatus::Rebooting, 100, true, Some(101)), held, "an earlier reboot");
 }
 
 #[test]

@@ -175,8 +175,11 @@ impl Pass<'_> {
             self.hold(name, reason, outdated_addresses(&nodes));
             return;
         }
-        // A node that is not Ready now may not be Ready after its restart either, and would count as failed.
-        nodes.sort_by_key(|(node, _)| self.input.status.unready.contains(node.name()));
+        // A node that is not Ready now may not be Ready after its restart either, and would count as failed. A node that failed
+        // in this roll may fail again, and would end the wave of the others.
+        nodes.sort_by_key(|(node, _)| {
+            (self.has_failed_in_roll(node), self.input.status.unready.contains(node.name()))
+        });
         let wave =
             self.input.rollout.ok().flatten().map_or(1, |rollout| rollout.wave_size(name.component().name()));
         let later = nodes.split_off(nodes.len().min(wave.min(self.input.max_concurrent_updates)));

@@ -114,6 +114,7 @@ async fn gather_configured(config: Config, images: &[Assignment]) -> Result<Gath
             None => Ok(state.rollout.clone()),
         },
         reboots: state.repair.reboots.clone(),
+        reboot_ends: state.repair.records.reboot_ends(),
         rotation: match state.fault_of(keys::ENCRYPTION_ROTATION) {
             Some(why) => Err(why.to_owned()),
             None => Ok(state.encryption_rotation.clone()),

@@ -1,6 +1,6 @@
 //! `madako ops plan`: the next operations for a state of the nodes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use madako_domain::cluster::Cluster;
@@ -24,6 +24,7 @@ use madako_operation_runner::{
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
+use time::OffsetDateTime;
 
 use super::{ShownCommand, ShownHeld, ShownOperation, collected, join_addresses, operation_tables};
 use crate::cli::Global;
@@ -101,6 +102,7 @@ pub(crate) struct KubernetesInputs {
     pub(crate) rollout: Result<Option<Arc<Rollout>>, String>,
     /// The entries of the reboot queue, and the drains for upgrades.
     pub(crate) reboots: Items<RebootQueueEntry>,
+    pub(crate) reboot_ends: BTreeMap<String, OffsetDateTime>,
     /// The rotation of the encryption key, or the reason why it cannot be read.
     pub(crate) rotation: Result<Option<Arc<EncryptionRotation>>, String>,
     /// The removal guard holds an observation of the registry back.
@@ -152,6 +154,7 @@ impl CollectedInputs {
                 ending: &NOTHING_ENDS,
                 rollout: kubernetes.rollout.as_ref().map(Option::as_deref).map_err(String::as_str),
                 reboots: &kubernetes.reboots,
+                reboot_ends: &kubernetes.reboot_ends,
                 rotation: kubernetes.rotation.as_ref().map(Option::as_deref).map_err(String::as_str),
                 objects: ObjectsPart {
                     user: &kubernetes.resources,

@@ -152,6 +152,21 @@ fn a_removal_of_a_member_is_interrupted_until_one_ends_or_the_node_is_added() {
     assert_eq!(after("etcd-add-member", "cancelled", r#"["b"]"#), "a");
     assert_eq!(after("etcd-destroy-member", "completed", "[]"), "a");
     assert_eq!(after("etcd-destroy-member", "running", r#"["b"]"#), "a b");
+    assert_eq!(after("reboot-reboot", "completed", r#"["b"]"#), "a b");
+}
+
+#[test]
+fn the_newest_reboot_command_of_a_node_that_ended_counts() {
+    let record = |end: &str| format!(r#"{{"operation":"reboot-reboot","targets":["a"],"end-at":"{end}"}}"#);
+    let (first, last) = (record("2026-01-02T03:04:05Z"), record("2026-01-02T04:04:05Z"));
+    let values = [
+        ("records/0000000000000001", first.as_str()),
+        ("records/0000000000000002", last.as_str()),
+        ("records/0000000000000003", r#"{"operation":"reboot-reboot","targets":["a","b"],"status":"running"}"#),
+    ];
+    let ends = decode(&values).0.records.reboot_ends();
+    let ends: Vec<_> = ends.iter().map(|(node, end)| (node.as_str(), end.hour())).collect();
+    assert_eq!(ends, [("a", 4)]);
 }
 
 #[test]

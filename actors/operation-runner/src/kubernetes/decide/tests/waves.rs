@@ -34,6 +34,10 @@ fn nodes_that_are_not_ready_come_in_the_last_waves() {
     fleet.outdate(Component::Kubelet);
     fleet.status.unready.extend([A, B].map(str::to_owned));
     assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.3", "held kubelet-restart wave: 10.0.0.1 10.0.0.2"]);
+    fleet.rollout.failed.insert(C.to_owned(), "its disk is full".to_owned());
+    fleet.set_wave(2);
+    let rows = ["kubelet-restart: 10.0.0.1 10.0.0.2", "held kubelet-restart wave: 10.0.0.3"];
+    assert_eq!(fleet.rows(), rows, "a failed node ends no wave of others");
 }
 
 #[test]
