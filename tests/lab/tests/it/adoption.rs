@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::{Duration, SystemTime};
 
 use madako_lab::{ETCD_IMAGE, LOGIN, STORE, Store, TOOLS_IMAGE};
 use rcgen::{
@@ -57,8 +58,13 @@ fn dated(name: &str) -> CertificateParams {
     params
 }
 
+/// The addresses of a machine.
+fn of_machine(address: Option<&str>) -> Vec<&str> {
+    address.into_iter().chain(address.map(|_| "127.0.0.1")).collect()
+}
+
 impl Authority {
-    fn new((name, common_name): (&'static str, &str)) -> Self {
+    pub(crate) fn new((name, common_name): (&'static str, &str)) -> Self {
         let mut params = dated(common_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -67,9 +73,30 @@ impl Authority {
         Self { name, certificate, key: key.serialize_pem(), issuer: Issuer::new(params, key) }
     }
 
+    /// The service issues certificates of this authority.
+    pub(crate) async fn set(&self, fleet: &Fleet) {
+        let (file, key) = (format!("{}.crt", self.name), format!("{}.key", self.name));
+        fleet.service.write(&file, &self.certificate).unwrap();
+        fleet.service.write(&key, &self.key).unwrap();
+        fleet.madako(&["ca", "set", self.name, &file, "--key", &key]).await.unwrap();
+    }
+
     /// A certificate and its key, in PEM.
     pub(crate) fn issue(&self, name: &str, address: Option<&str>, names: &[&str]) -> (String, String) {
-        self.sign(dated(name), address, names)
+        self.sign(dated(name), &of_machine(address), names)
+    }
+
+    /// The same with an end in a day.
+    pub(crate) fn issue_for_a_day(
+        &self,
+        name: &str,
+        addresses: &[&str],
+        names: &[&str],
+    ) -> (String, String) {
+        let mut params = dated(name);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        params.not_after = date_time_ymd(1970, 1, 1) + now + Duration::from_secs(24 * 3600);
+        self.sign(params, addresses, names)
     }
 
     /// The same with a group of Kubernetes.
@@ -82,18 +109,18 @@ impl Authority {
     ) -> (String, String) {
         let mut params = dated(name);
         params.distinguished_name.push(DnType::OrganizationName, group);
-        self.sign(params, address, names)
+        self.sign(params, &of_machine(address), names)
     }
 
-    fn sign(&self, mut params: CertificateParams, address: Option<&str>, names: &[&str]) -> (String, String) {
+    fn sign(&self, mut params: CertificateParams, addresses: &[&str], names: &[&str]) -> (String, String) {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.extended_key_usages = match self.name {
             "server" => vec![ExtendedKeyUsagePurpose::ServerAuth],
             "etcd-client" => vec![ExtendedKeyUsagePurpose::ClientAuth],
             _ => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
         };
-        let addresses = address.into_iter().chain(address.map(|_| "127.0.0.1"));
-        params.subject_alt_names = addresses.map(|ip| SanType::IpAddress(ip.parse().unwrap())).collect();
+        let addresses = addresses.iter().map(|address| SanType::IpAddress(address.parse().unwrap()));
+        params.subject_alt_names = addresses.collect();
         let names = names.iter().map(|name| SanType::DnsName((*name).try_into().unwrap()));
         params.subject_alt_names.extend(names);
         let key = KeyPair::generate().unwrap();
@@ -219,10 +246,7 @@ impl Adopted {
             self.fleet.store(&["put", &format!("/cke/{key}"), &text]).await.unwrap();
         }
         for authority in &self.authorities {
-            let (file, key) = (format!("{}.crt", authority.name), format!("{}.key", authority.name));
-            self.fleet.service.write(&file, &authority.certificate).unwrap();
-            self.fleet.service.write(&key, &authority.key).unwrap();
-            self.fleet.madako(&["ca", "set", authority.name, &file, "--key", &key]).await.unwrap();
+            authority.set(&self.fleet).await;
         }
     }
 
@@ -299,16 +323,12 @@ impl Adopted {
         assert_eq!(self.fleet.madako(&["ops", "diff"]).await.unwrap(), "nothing\n");
     }
 
-    /// A day before its end (at most two), a certificate of CKE's authority is renewed, and etcd goes on.
+    /// A day before its end, a certificate of CKE's authority is renewed, and etcd goes on.
     async fn renews_a_certificate_before_its_end(&self) {
         let address = self.fleet.address(1);
-        let end = self.fleet.program("date", &["-u", "-d", "+2 days", "+%Y %m %d"]).await.unwrap();
-        let [year, month, day] = end.split_whitespace().collect::<Vec<_>>()[..] else {
-            panic!("no date: {end}")
-        };
-        let mut params = dated(&address);
-        params.not_after = date_time_ymd(year.parse().unwrap(), month.parse().unwrap(), day.parse().unwrap());
-        let (certificate, key) = self.authority("server").sign(params, Some(&address), &SERVER_NAMES);
+        let addresses = of_machine(Some(&address));
+        let (certificate, key) =
+            self.authority("server").issue_for_a_day(&address, &addresses, &SERVER_NAMES);
         let machine = self.fleet.machine(1);
         let containers = self.containers().await;
         self.fleet.service.kill().await.unwrap();

@@ -2,12 +2,15 @@
 //! the scheduler restarts for the certificate in its kubeconfig.
 //!
 //! The certificate of the kubelet stays: a kubelet looks at it every five minutes, and its node might be lost meanwhile.
+//!
+//! A certificate that ends in a day is renewed before a client notices.
 
 use std::collections::BTreeMap;
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use tokio::time::Instant;
 
+use crate::adoption::Authority;
 use crate::components::runs_all_components;
 use crate::fleet::Fleet;
 use crate::{eventually, measured};
@@ -22,7 +25,9 @@ const COMPONENTS: [(&str, bool); 5] = [
 ];
 /// The port of the API server.
 const PORT: u16 = 6443;
-/// The machine whose certificates have ended.
+/// The address of the service `kubernetes`.
+const SERVICE: &str = "10.68.0.1";
+/// The machine whose certificates end.
 const MACHINE: usize = 1;
 
 /// A certificate that has ended, and its key, in PEM.
@@ -47,11 +52,41 @@ async fn starts(fleet: &Fleet) -> BTreeMap<&'static str, String> {
     found
 }
 
+/// Names of an API server.
+pub(crate) const API_SERVER_NAMES: [&str; 5] = [
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
+
 /// The certificate that the API server of the machine serves.
 async fn served(fleet: &Fleet) -> Option<String> {
     let address = fleet.address(MACHINE);
     let script = format!("import ssl; print(ssl.get_server_certificate(('{address}', {PORT})))");
     Some(fleet.program("python3", &["-c", &script]).await.ok()?.trim().to_owned())
+}
+
+/// The API server reads a certificate that ends in a day, and then the renewed one. Nothing restarts.
+pub(crate) async fn a_certificate_that_ends_soon_is_renewed(fleet: &Fleet, kubernetes: &Authority) {
+    let (machine, before) = (fleet.machine(MACHINE), starts(fleet).await);
+    let addresses = [&*machine.address(), "127.0.0.1", SERVICE];
+    let (certificate, key) = kubernetes.issue_for_a_day("kubernetes", &addresses, &API_SERVER_NAMES);
+    let began = Instant::now();
+    // While no leader sees it, the API server reads the certificate.
+    fleet.service.kill().await.unwrap();
+    for (name, text) in [("key", &key), ("crt", &certificate)] {
+        machine.write(&format!("/etc/kubernetes/pki/apiserver.{name}"), text).await.unwrap();
+    }
+    let is_planted = |served: &String| served.split_whitespace().eq(certificate.split_whitespace());
+    let is_read = async || served(fleet).await.filter(is_planted).map(drop);
+    eventually("the certificate that ends soon is served", is_read).await;
+    fleet.serve().await;
+    let is_renewed = async || served(fleet).await.filter(|served| !is_planted(served)).map(drop);
+    eventually("a renewed certificate is served", is_renewed).await;
+    measured("a certificate of an API server that ends soon is renewed and read", began.elapsed());
+    assert_eq!(starts(fleet).await, before, "nothing restarts");
 }
 
 pub(crate) async fn ended_certificates_are_renewed(fleet: &Fleet) {

@@ -7,11 +7,14 @@ use madako_lab::{KUBERNETES_IMAGE, NEXT_KUBERNETES_IMAGE, OPTIONS};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use crate::adoption::Authority;
 use crate::clients::{Clients, is_of_api, start_pods};
-use crate::components::{MACHINES, bootstrapped, runs_all_components, stopped_components_start_again};
+use crate::components::{
+    MACHINES, bootstrapped, bring_up, runs_all_components, stopped_components_start_again,
+};
 use crate::fleet::Fleet;
 use crate::power::{add_reboot, is_asked_to_reboot, power_cycle, reboot_commands};
-use crate::renewal::ended_certificates_are_renewed;
+use crate::renewal::{a_certificate_that_ends_soon_is_renewed, ended_certificates_are_renewed};
 use crate::{eventually, eventually_within, found_within, measured};
 
 /// The number of API servers with this argument.
@@ -83,8 +86,17 @@ async fn set_argument(fleet: &Fleet) -> String {
 
 #[tokio::test]
 #[ignore = "minutes: make test-long"]
-async fn an_argument_of_api_servers_rolls_without_a_failed_request() {
-    let Some((fleet, credentials)) = prepared().await else { return };
+async fn stopped_components_start_certificates_are_renewed_and_an_argument_rolls_without_a_failed_request() {
+    let Some(fleet) = Fleet::start_kubernetes(MACHINES.len()).await else { return };
+    let kubernetes = Authority::new(("kubernetes", "kubernetes CA"));
+    kubernetes.set(&fleet).await;
+    bring_up(&fleet, &MACHINES, &[]).await;
+    let credentials = start_pods(&fleet).await;
+    stopped_components_start_again(&fleet).await;
+    ended_certificates_are_renewed(&fleet).await;
+    let clients = Clients::start(&fleet, &MACHINES, &credentials, "renewal", RATE);
+    a_certificate_that_ends_soon_is_renewed(&fleet, &kubernetes).await;
+    clients.finish(&fleet).await.judge("a certificate of an API server is renewed", 0);
     let clients = Clients::start(&fleet, &MACHINES, &credentials, "argument", RATE);
     let began = Instant::now();
     set_argument(&fleet).await;
@@ -137,10 +149,8 @@ async fn secrets_get_another_encryption_key_without_a_failed_request() {
 }
 
 #[tokio::test]
-async fn three_nodes_keep_their_components_upgrade_without_a_failed_request_and_reboot() {
+async fn three_nodes_upgrade_without_a_failed_request_and_reboot() {
     let Some((fleet, credentials)) = prepared().await else { return };
-    stopped_components_start_again(&fleet).await;
-    ended_certificates_are_renewed(&fleet).await;
     fleet.lab().load_next_kubernetes().await.unwrap();
     let clients = Clients::start(&fleet, &MACHINES, &credentials, "release", RATE);
     let began = Instant::now();

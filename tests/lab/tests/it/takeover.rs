@@ -20,8 +20,13 @@ const SERVER: usize = 0;
 /// The node that boots, and the node that drains.
 const BOOTING: usize = 1;
 const DRAINING: usize = 2;
-/// Keys of the records and of the reboot queue.
-const OF_REBOOTS: [&str; 2] = ["/cke/records", "/cke/reboots/"];
+/// Keys of the records and of both reboots.
+const OF_REBOOTS: [&str; 4] = [
+    "/cke/records",
+    "/cke/reboots/data/0000000000000000",
+    "/cke/reboots/data/0000000000000001",
+    "/cke/reboots/running",
+];
 const USER_KEY: &str = "/cke/resource/ConfigMap/default/kept";
 
 /// Three machines with all components, as CKE leaves them in the middle of two reboots.
@@ -119,16 +124,9 @@ impl Takeover {
 
     async fn write_server_files(&self, address: &str) {
         let kubernetes = self.adopted.authority("kubernetes");
-        let names = [
-            "localhost",
-            "kubernetes",
-            "kubernetes.default",
-            "kubernetes.default.svc",
-            "kubernetes.default.svc.cluster.local",
-        ];
         let account = kubernetes.issue("service-account", None, &[]);
         for (name, pair) in [
-            ("apiserver", &kubernetes.issue("kubernetes", Some(address), &names)),
+            ("apiserver", &kubernetes.issue("kubernetes", Some(address), &API_SERVER_NAMES)),
             (
                 "apiserver-etcd-client",
                 &self.adopted.authority("etcd-client").issue("kube-apiserver", None, &[]),
@@ -250,8 +248,9 @@ impl Takeover {
     /// Every object that CKE keeps, by kind and name, with its resource version. Of workloads the controllers change the
     /// status, so that their generation counts; of nodes what CKE keeps.
     async fn objects(&self) -> BTreeMap<String, Value> {
-        let kinds = "serviceaccounts,clusterroles,clusterrolebindings,configmaps,services,poddisruptionbudgets,\
-                     deployments,daemonsets,endpoints,endpointslices,nodes";
+        let kinds = "namespaces,serviceaccounts,clusterroles,clusterrolebindings,roles,rolebindings,secrets,configmaps,\
+                     services,poddisruptionbudgets,deployments,daemonsets,endpoints,endpointslices,nodes,\
+                     mutatingwebhookconfigurations,validatingwebhookconfigurations";
         let text = self.kubectl(&["get", kinds, "--all-namespaces", "--output=json"]).await.unwrap();
         let list: Value = serde_json::from_str(&text).unwrap();
         let facts = |object: &Value| {
