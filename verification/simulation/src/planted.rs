@@ -52,8 +52,8 @@ struct PlantedState {
     /// Requests by metric, with any outcome.
     requests: BTreeMap<&'static str, u64>,
     refused: u64,
-    /// Actor of the planted panic, by instance.
-    planted: BTreeMap<u32, Arc<str>>,
+    /// Actor and text of the planted panic, by instance.
+    planted: BTreeMap<u32, (Arc<str>, &'static str)>,
 }
 
 /// Counts messages and requests. Clones share their state.
@@ -71,7 +71,12 @@ impl MessageCounter {
 
     /// Plants a panic in the next message of this actor of this instance.
     pub fn plant_panic(&self, instance: u32, actor: &str) {
-        self.inner.lock().unwrap().planted.insert(instance, Arc::from(actor));
+        self.plant_panic_with_text(instance, actor, PLANTED);
+    }
+
+    /// As [`Self::plant_panic`]. With a text other than [`PLANTED`], no judge takes the panic for a planted one.
+    pub(crate) fn plant_panic_with_text(&self, instance: u32, actor: &str, text: &'static str) {
+        self.inner.lock().unwrap().planted.insert(instance, (Arc::from(actor), text));
     }
 
     /// Removes the planted panic of an instance. True if there was one.
@@ -108,10 +113,11 @@ impl MessageCounter {
     fn note_request(&self, instance: u32) {
         let mut inner = self.inner.lock().unwrap();
         let Some(began) = inner.began.take() else { return };
-        if inner.planted.get(&instance) == Some(&began) {
+        let planted = inner.planted.get(&instance).filter(|(actor, _)| *actor == began);
+        if let Some(text) = planted.map(|(_, text)| *text) {
             inner.planted.remove(&instance);
             drop(inner);
-            panic!("{PLANTED}");
+            panic!("{text}");
         }
     }
 }

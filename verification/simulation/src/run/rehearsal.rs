@@ -290,6 +290,7 @@ impl RehearsalParameters<'_> {
         }
         let mut violations = checker.finish();
         violations.extend(observer.found_violations());
+        calm.found.extend(injector.world.unplanted.lock().unwrap().iter().cloned());
         calm.found.extend(check_full_length(to_the_end, violations.is_empty() && calm.found.is_empty()));
         calm.found.extend(find_ended_judge(&judges));
         drop(judges);

@@ -2,6 +2,7 @@ use bytes::Bytes;
 use madako_datacenter_sim::DatacenterConfig;
 use madako_domain::placement::core::{MetricsProviderKind, PrometheusSpec};
 use madako_faults::{Expectations, Fault};
+use madako_supervisor::instance::PLANNER;
 use serde_json::json;
 use time::macros::datetime;
 
@@ -109,6 +110,25 @@ fn a_machine_that_fails_is_repaired_and_one_seed_gives_one_report() {
     let again = rehearsed(&[&fault], 1);
     assert_eq!((one.history, &one.plans, &one.repairs), (again.history, &again.plans, &again.repairs));
     assert_ne!(one.history, rehearsed(&[&fault], 2).history, "another seed has another history");
+}
+
+#[test]
+fn an_actor_that_fails_without_a_fault_is_a_finding() {
+    let (scenario, length) = (scenario(&[]), Span::from_seconds(20 * 60));
+    let schedule = plan_schedule(&scenario, 1, length).unwrap();
+    let (runtime, pace) = paused_runtime(message_limit_per_second(100));
+    let handling = MessageCounter::with_pace(&pace);
+    // The only instance of the world has number 1.
+    handling.plant_panic_with_text(1, PLANNER, "an unplanned panic");
+    let rehearsal = metrics::with_local_recorder(&handling.clone(), || {
+        let (service, scenario) = (service(), &scenario);
+        let stage =
+            RehearsalParameters { service, assumed: ASSUMED, scenario, seed: 1, length, handling, pace };
+        runtime.block_on(stage.play_schedule(copied(), schedule, Options::default())).unwrap()
+    });
+    assert_eq!((rehearsal.overall_outcome(), rehearsal.plans.len()), (Outcome::Failed, 1), "{rehearsal:#?}");
+    let [found] = rehearsal.calm.found.as_slice() else { panic!("{:?}", rehearsal.calm.found) };
+    assert!(found.contains(PLANNER) && found.contains("an unplanned panic"), "{found}");
 }
 
 /// The same system with the cluster of its first plan. Its workers are drained before repairs.
