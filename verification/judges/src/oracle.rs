@@ -83,6 +83,12 @@ impl Oracle {
         }
     }
 
+    /// Knows the leader and the faults, and evaluates no promise: for a world that cannot test them.
+    #[must_use]
+    pub fn without_promises(terms: PromiseTerms) -> Self {
+        Self { predicates: Vec::new(), ..Self::new(terms) }
+    }
+
     /// Takes in a fact. Returns the promises that it broke, by users' own revisions as well.
     pub fn observe(&mut self, at: FactTime, fact: &Fact) -> Vec<(Promise, String)> {
         let written = self.picture.observe(at, fact);

@@ -72,8 +72,7 @@ impl StandingViolations {
 }
 
 /// Violations of I7, I8 and I10 in a state of the queue.
-#[must_use]
-pub fn find_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
+fn find_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
     let mut found = check_one_repair_a_machine(queue);
     found.extend(check_one_api_server(queue, cluster));
     found.extend(check_records(queue));

@@ -63,7 +63,7 @@ struct CheckedRun {
 pub struct Checker {
     judged: Arc<Mutex<CheckedRun>>,
     history: History,
-    /// Knows the faults. Without an oracle, each late commit counts as under a fault.
+    /// Knows the faults. Without an oracle, no fault excuses a late commit.
     facts: Facts,
     /// Maximum age of an observation that a plan uses.
     planned_on: Duration,
@@ -302,7 +302,7 @@ impl<R: Registry> Registry for ReportingRegistry<R> {
 #[cfg(test)]
 mod tests {
     use madako_domain::store::Entry;
-    use madako_judges::{ExemptionUse, FaultPlace};
+    use madako_judges::{ExemptionUse, FaultPlace, PromiseTerms};
     use serde_json::json;
 
     use super::*;
@@ -346,11 +346,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn late_commit_is_excused_only_after_a_fault() {
         let late = ExemptionUse { uses: 1, longest_seconds: Some(120) };
-        for (faulty, violations, used) in
-            [(false, vec![Id::I6], ExemptionUse::default()), (true, vec![], late)]
-        {
+        let oracles: [fn(PromiseTerms, History) -> Facts; 2] = [Facts::for_terms, Facts::without_promises];
+        for (new_facts, faulty) in oracles.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+            let (violations, used) =
+                if faulty { (vec![], late) } else { (vec![Id::I6], ExemptionUse::default()) };
             let history = History::new();
-            let facts = Facts::for_terms(terms_of_settings(&ServiceSettings::default()), history.clone());
+            let facts = new_facts(terms_of_settings(&ServiceSettings::default()), history.clone());
             let checker = Checker::new(history).with_facts(facts.clone());
             let value = Some(Arc::from(&b"alpha"[..]));
             let leads = madako_judges::Change { key: format!("{}1", keys::LEADER), value };
@@ -365,6 +366,15 @@ mod tests {
             let used_here = |(exemption, used)| (exemption == Exemption::LateCommit).then_some(used);
             assert_eq!(checker.exemptions().list_uses().into_iter().find_map(used_here), Some(used));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_commit_in_a_world_without_an_oracle_is_not_excused() {
+        let checker = Checker::new(History::new());
+        observe_machine(&checker);
+        tokio::time::advance(Duration::from_secs(300)).await;
+        checker.judge_revision(4, makes(4, 3));
+        assert_eq!(found(&checker), [Id::I6]);
     }
 
     #[tokio::test(start_paused = true)]

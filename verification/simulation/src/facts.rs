@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use crate::history::History;
 use crate::node_facts::fact_of_node;
 use crate::prometheus::Prometheus;
-use crate::revisions::follow_revisions;
+use crate::revisions::follow_revisions_from;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
@@ -44,7 +44,17 @@ pub struct Facts(Option<Arc<FactsState>>);
 impl Facts {
     #[must_use]
     pub fn for_terms(terms: PromiseTerms, history: History) -> Self {
-        let (oracle, leases) = (Mutex::new(Oracle::new(terms)), Mutex::default());
+        Self::for_oracle(Oracle::new(terms), history)
+    }
+
+    /// Knows the leader and the faults alone, for a world whose promises are not judged.
+    #[must_use]
+    pub fn without_promises(terms: PromiseTerms, history: History) -> Self {
+        Self::for_oracle(Oracle::without_promises(terms), history)
+    }
+
+    fn for_oracle(oracle: Oracle, history: History) -> Self {
+        let (oracle, leases) = (Mutex::new(oracle), Mutex::default());
         let next = Mutex::default();
         Self(Some(Arc::new(FactsState { oracle, leases, history, began: Instant::now(), next })))
     }
@@ -94,6 +104,11 @@ impl Facts {
 
     /// Reports the history of the whole store, read with its own client.
     pub async fn watch(self, store: StoreProcess) {
+        self.watch_from(0, store).await;
+    }
+
+    /// As [`Self::watch`], for a copied store: `revision` is the last one before the first write of the run.
+    pub async fn watch_from(self, revision: i64, store: StoreProcess) {
         let read = |event: &Event| {
             let kv = event.kv().unwrap();
             let key = kv.key_str().unwrap();
@@ -105,7 +120,7 @@ impl Facts {
             }
             Change { key, value }
         };
-        follow_revisions(store, "", read, |revision, changes| {
+        follow_revisions_from(revision + 1, store, "", read, |revision, changes| {
             self.report(&Fact::Stored { revision, changes })
         })
         .await;
@@ -122,10 +137,10 @@ impl Facts {
         self.verdicts().values().any(|verdict| !verdict.violations.is_empty())
     }
 
-    /// [`Oracle::is_leading_troubled`]; true without an oracle, which alone knows the faults.
+    /// [`Oracle::is_leading_troubled`]; false without an oracle, which alone knows the faults.
     #[must_use]
     pub fn is_leading_troubled(&self, since: FactTime) -> bool {
-        self.0.as_ref().is_none_or(|inner| inner.oracle.lock().unwrap().is_leading_troubled(since))
+        self.0.as_ref().is_some_and(|inner| inner.oracle.lock().unwrap().is_leading_troubled(since))
     }
 
     #[must_use]

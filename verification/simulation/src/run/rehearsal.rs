@@ -51,12 +51,13 @@ use super::report::{Outcome, QuietPeriod, SkippedFault, verdicts_by_invariant};
 use super::settle::check_full_length;
 use super::{
     IdlePhase, Options, SHORTEST, SimulateError, find_ended_judge, message_limit_per_second, note_schedule,
-    paused_runtime, plan_schedule, play_schedule, seeded_generator,
+    paused_runtime, plan_schedule, play_schedule, seeded_generator, terms_of_settings,
 };
 use crate::checker::Checker;
 use crate::clock::SimulatedClock;
 use crate::disk::ForgetfulDisk;
 use crate::drains::Drains;
+use crate::facts::Facts;
 use crate::history::History;
 use crate::pace::MessagePace;
 use crate::placement::PlacementChecker;
@@ -228,8 +229,12 @@ impl RehearsalParameters<'_> {
         let pods =
             drains.as_ref().map(|drains| drains.kubernetes.with_cluster(|cluster| cluster.pods().len()));
         let observer = Observer::new((history.clone(), copied.at), &own, copied.revision, drains.clone());
-        let checker = Checker::new(history.clone()).with_poll_interval(self.service.working.interval);
+        let facts = Facts::without_promises(terms_of_settings(&self.service.working), history.clone());
+        let checker = Checker::new(history.clone())
+            .with_poll_interval(self.service.working.interval)
+            .with_facts(facts.clone());
         let judges = [
+            Task::start(facts.clone().watch_from(copied.revision, store.clone())),
             Task::start(checker.clone().watch_from(copied.revision, own, store.clone())),
             Task::start(observer.clone().watch(copied.revision, store.clone())),
         ];
@@ -245,6 +250,7 @@ impl RehearsalParameters<'_> {
         );
         let walk = RandomWalk::new(self.seed, copied.providers, self.assumed.walk_percent);
         world.handling = self.handling.clone();
+        world.facts = facts;
         world.working = self.service.working.clone();
         world.walk = Some(walk.clone());
         world.listener = Some(Arc::new(observer.clone()));
@@ -291,6 +297,8 @@ impl RehearsalParameters<'_> {
         let mut violations = checker.finish();
         violations.extend(observer.found_violations());
         calm.found.extend(injector.world.unplanted.lock().unwrap().iter().cloned());
+        // A full disk excuses the store for as long as the operator's fault lasts.
+        calm.found.extend(checker.exemptions().exceeded_bounds(history.now()));
         calm.found.extend(check_full_length(to_the_end, violations.is_empty() && calm.found.is_empty()));
         calm.found.extend(find_ended_judge(&judges));
         drop(judges);

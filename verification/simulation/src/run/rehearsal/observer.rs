@@ -1,7 +1,7 @@
 //! Observes a rehearsal by the store's history, as a running system would show it, and by the events of instances.
 //!
-//! Judges I7, I8 and I10 with the predicates of the leader: a revision's violations count unless they existed
-//! before it. For I11, the leader's own check before each commit counts.
+//! Judges I7, I8 and I10 as a simulation does: a violation counts when it begins, and when a revision adds something
+//! to it. The violations of the copy itself do not count. For I11, the leader's own check before each commit counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,8 @@ use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus};
 use madako_domain::store::Entry;
 use madako_faults::Span;
-use madako_judges::standing::find_violations;
+use madako_judges::Exemptions;
+use madako_judges::standing::{StandingViolations, check_added_records};
 use madako_protocol::event::{Event, EventSink};
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -74,6 +75,8 @@ struct ObserverState {
     entries: BTreeMap<String, Entry>,
     queue: RepairQueue,
     cluster: Option<Cluster>,
+    /// Violations of the last judged state of the queue.
+    standing: StandingViolations,
     retries: Retries,
     /// The last decision on each application, if it was written in this run.
     decisions: BTreeMap<String, Decision>,
@@ -104,6 +107,17 @@ fn decode_entry<T: serde::de::DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(&entry.value).ok()
 }
 
+/// The violations that a state of the queue adds to those of the state before. No user writes in a rehearsal: a
+/// violation that merely stays is of the copy or counts already, so that no bound applies to its duration.
+fn added_violations(
+    standing: &mut StandingViolations,
+    queue: &RepairQueue,
+    cluster: Option<&Cluster>,
+    now: Duration,
+) -> Vec<Violation> {
+    standing.added_violations(queue, cluster, now, &mut Exemptions::default())
+}
+
 impl Observer {
     /// Begins with the copied keys. `drains` follow the cluster.
     pub(super) fn new(
@@ -118,6 +132,8 @@ impl Observer {
             cluster: own.get(keys::CLUSTER).and_then(decode_entry),
             ..ObserverState::default()
         };
+        let ObserverState { standing, queue, cluster, .. } = &mut inner;
+        let _of_copy = added_violations(standing, queue, cluster.as_ref(), Duration::ZERO);
         for item in inner.queue.entries.values().filter(|item| !item.value.is_finished()) {
             let observations = observe_repair(&item.value, None);
             inner.observations.repairs.insert((item.value.index, item.created), observations);
@@ -196,15 +212,11 @@ impl Observer {
         }
         let after = RepairQueue::decode(&inner.entries, Some(&inner.queue), &mut Vec::new());
         let cluster: Option<Cluster> = inner.entries.get(keys::CLUSTER).and_then(decode_entry);
-        let before: BTreeSet<String> = find_violations(&inner.queue, inner.cluster.as_ref())
-            .into_iter()
-            .map(|found| found.what)
-            .collect();
-        for violation in find_violations(&after, cluster.as_ref()) {
-            if !before.contains(&violation.what) {
-                self.history.note("observer", &violation);
-                inner.violations.push(violation);
-            }
+        let mut found = check_added_records(&inner.queue, &after);
+        found.extend(added_violations(&mut inner.standing, &after, cluster.as_ref(), now));
+        for violation in found {
+            self.history.note("observer", &violation);
+            inner.violations.push(violation);
         }
         if queue {
             self.history.count_judgement(Id::I7);
@@ -376,5 +388,49 @@ impl EventSink for Observer {
         let mut inner = self.inner.lock().unwrap();
         let ObserverState { last_reports, observations, .. } = &mut *inner;
         last_reports.note_event(event, now, observations);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Serialize;
+    use serde_json::json;
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn entry(revision: i64, value: &impl Serialize) -> Entry {
+        let value = serde_json::to_vec(value).unwrap().into();
+        Entry { value, create_revision: revision, mod_revision: revision, lease: 0 }
+    }
+
+    /// A repair of one and the same machine, between two steps.
+    fn repair(index: i64) -> (String, Entry) {
+        let status = RepairStatus::Processing;
+        let repair = RepairQueueEntry { index, status, ..RepairQueueEntry::new("o", "t", "10.0.0.1") };
+        (keys::repair(index), entry(index + 1, &repair))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_violation_of_the_copy_counts_when_a_revision_adds_to_it() {
+        let own = BTreeMap::from([repair(0), repair(1)]);
+        let began = datetime!(2026-01-01 00:00 UTC);
+        let observer = Observer::new((History::new(), began), &own, 9, None);
+        let found = |revision, changes: Vec<(String, Option<Entry>)>| -> Vec<Id> {
+            let absolute = |(key, entry)| (format!("{PREFIX}{key}"), entry);
+            observer.observe(revision, changes.into_iter().map(absolute).collect());
+            observer.found_violations().into_iter().map(|found| found.invariant).collect()
+        };
+        let put = |(key, entry)| (key, Some(entry));
+        assert_eq!(found(10, vec![put(repair(1))]), [], "it is of the copy");
+        // The number of repairs stays two.
+        assert_eq!(found(11, vec![(keys::repair(0), None), put(repair(2))]), [Id::I7]);
+        let record = |id: i64| {
+            let record =
+                json!({"id": id.to_string(), "status": "completed", "operation": "o", "targets": []});
+            put((keys::record(id), entry(12, &record)))
+        };
+        assert_eq!(found(12, vec![record(1)]), [Id::I7]);
+        assert_eq!(found(13, vec![record(3)]), [Id::I7, Id::I10], "record 2 is missing");
     }
 }
