@@ -24,17 +24,44 @@ use crate::revisions::{follow_revisions, follow_revisions_from};
 use crate::store_process::StoreProcess;
 use crate::world::{INTERVAL, PREFIX};
 
-/// Prefix of the names of repair queue changes, and the prefixes of the keys of which each change writes some.
-const REPAIR: &str = "repair-";
-const OF_REPAIRS: [&str; 4] = [keys::REPAIRS, keys::RECORDS, keys::REPAIR_KEPT, keys::REPAIR_HOLDS];
+/// A write of each change of one name, by which the store's history shows the change.
+#[derive(Debug, Clone, Copy)]
+enum ChangeTrace {
+    Key(&'static str),
+    /// A key with this prefix.
+    Below(&'static str),
+    /// A record of an operation that is named like the change.
+    Record,
+    /// A key at the root, where another checker watches.
+    AtRoot,
+}
 
-/// Changes of the repair queue that register no record, and the prefixes of the keys of which each writes some.
-const UNRECORDED: [(&str, &[&str]); 4] = [
-    ("repair-hold", &[keys::REPAIR_HOLDS]),
-    ("repair-request", &[keys::REPAIRS]),
-    ("repair-disown", &OF_REPAIRS),
-    ("repair-forget", &OF_REPAIRS),
-];
+/// `None`: no change of the service has this name.
+fn trace_of_change(what: &str) -> Option<ChangeTrace> {
+    use ChangeTrace::{AtRoot, Below, Key, Record};
+    Some(match what {
+        "cluster" => Key(keys::CLUSTER),
+        "removal-guard" => Key(keys::REMOVAL_GUARD),
+        "obstacles" => Key(keys::OBSTACLES),
+        "phase" => Key(keys::STATUS),
+        "host-key" => Below(keys::HOST_KEYS),
+        "etcd-backup" => Key(keys::ETCD_BACKUP),
+        "placement" => AtRoot,
+        "repair-hold" => Below(keys::REPAIR_HOLDS),
+        "repair-request" => Below(keys::REPAIRS),
+        "repair-forget" => Below(keys::REPAIR_KEPT),
+        "reboot-running" => Key(keys::REBOOTS_RUNNING),
+        "upgrade-drains" | "upgrade-drained" => Below(keys::UPGRADE_DRAINS),
+        "restart-forget" => Below(keys::ETCD_RESTARTS),
+        "restore-refuse" | "restore-forget" => Key(keys::ETCD_RESTORE),
+        "rollout" => Key(keys::ROLLOUT),
+        // These change a record of any operation.
+        "repair-disown" | "reboot-disown" | "operation-begin" | "operation-command"
+        | "operation-complete" | "operation-cancel" | "operation-disown" => Below(keys::RECORDS),
+        _ if what.starts_with("repair-") || what.starts_with("reboot-") => Record,
+        _ => return None,
+    })
+}
 
 /// Maximum age, in polls, of an observation that a plan uses, and the maximum time until the commit without faults.
 const PLANNED_ON: u32 = 3;
@@ -50,8 +77,8 @@ struct CheckedRun {
     acknowledged: BTreeMap<i64, BTreeSet<String>>,
     acknowledged_writes: Vec<WrittenKey>,
     observed: VecDeque<RegistryObservation>,
-    /// Acknowledged changes of the repair queue, by revision.
-    acknowledged_repairs: BTreeMap<i64, String>,
+    /// Acknowledged changes whose keys depend on the change, by revision.
+    acknowledged_changes: BTreeMap<i64, (String, ChangeTrace)>,
     /// Operations of the records that each revision wrote.
     operations: BTreeMap<i64, BTreeSet<String>>,
     violations: Vec<Violation>,
@@ -134,21 +161,22 @@ impl Checker {
     /// Records a commit that an instance knows to be durable.
     pub fn note_acknowledged_write(&self, what: &str, revision: i64, epoch: i64) {
         let mut judged = self.judged.lock().unwrap();
-        let key = match what {
-            "cluster" => Some(keys::CLUSTER),
-            "removal-guard" => Some(keys::REMOVAL_GUARD),
-            // The keys depend on the operation.
-            what if what.starts_with(REPAIR) => {
-                judged.acknowledged_repairs.insert(revision, what.to_owned());
-                None
-            }
-            "obstacles" => Some(keys::OBSTACLES),
-            // The keys of other changes are at the root, where another checker watches.
-            _ => None,
-        };
-        judged.acknowledged.entry(revision).or_default().extend(key.map(str::to_owned));
         judged.acknowledged_writes.push(WrittenKey { revision, epoch });
         self.history.count_judgement(Id::I1);
+        match trace_of_change(what) {
+            Some(ChangeTrace::Key(key)) => {
+                judged.acknowledged.entry(revision).or_default().insert(key.to_owned());
+            }
+            Some(trace @ (ChangeTrace::Below(_) | ChangeTrace::Record)) => {
+                judged.acknowledged_changes.insert(revision, (what.to_owned(), trace));
+            }
+            // The other checker counts the judgement.
+            Some(ChangeTrace::AtRoot) => return,
+            None => {
+                let what = format!("{what} was acknowledged at {revision}, and no judge knows its keys");
+                judged.violations.push(Violation { invariant: Id::I9, what });
+            }
+        }
         self.history.count_judgement(Id::I9);
     }
 
@@ -185,7 +213,7 @@ impl Checker {
         let mut violations = std::mem::take(&mut judged.violations);
         violations.extend(check_one_writer(&judged.acknowledged_writes, judged.clusters.terms()));
         violations.extend(check_no_lost_writes(&judged.acknowledged, &judged.history));
-        violations.extend(judged.unshown_repairs());
+        violations.extend(judged.unshown_changes());
         violations
     }
 
@@ -206,17 +234,16 @@ impl Checker {
 }
 
 impl CheckedRun {
-    /// Violations for changes of the repair queue that were acknowledged at a revision which does not contain them.
-    fn unshown_repairs(&self) -> impl Iterator<Item = Violation> {
-        self.acknowledged_repairs.iter().filter_map(|(revision, what)| {
-            let wrote = |prefix: &&str| {
-                self.history.get(revision).is_some_and(|keys| keys.iter().any(|key| key.starts_with(*prefix)))
+    /// Violations for changes that were acknowledged at a revision which does not contain them.
+    fn unshown_changes(&self) -> impl Iterator<Item = Violation> {
+        self.acknowledged_changes.iter().filter_map(|(revision, (what, trace))| {
+            let shown = match trace {
+                ChangeTrace::Below(prefix) => {
+                    let keys = self.history.get(revision);
+                    keys.is_some_and(|keys| keys.iter().any(|key| key.starts_with(*prefix)))
+                }
+                _ => self.operations.get(revision).is_some_and(|operations| operations.contains(what)),
             };
-            let unrecorded = UNRECORDED.iter().find(|(name, _)| name == what);
-            let shown = unrecorded.map_or_else(
-                || self.operations.get(revision).is_some_and(|operations| operations.contains(what)),
-                |(_, keys)| keys.iter().any(wrote),
-            );
             let what = format!("{what} was acknowledged at {revision}, which does not show it");
             (!shown).then_some(Violation { invariant: Id::I9, what })
         })
@@ -366,6 +393,34 @@ mod tests {
             let used_here = |(exemption, used)| (exemption == Exemption::LateCommit).then_some(used);
             assert_eq!(checker.exemptions().list_uses().into_iter().find_map(used_here), Some(used));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acknowledged_change_must_show_in_its_revision() {
+        let lost = |what: &str, key: &str, operation: &str| {
+            let checker = Checker::new(History::new());
+            checker.judge_revision(1, vec![put(1, &format!("{}1", keys::LEADER), &json!("alpha"))]);
+            let value = json!({"id": "1", "status": "completed", "operation": operation, "targets": []});
+            checker.judge_revision(2, vec![put(2, key, &value)]);
+            checker.note_acknowledged_write(what, 2, 1);
+            checker.finish().iter().any(|violation| violation.invariant == Id::I9)
+        };
+        let record = keys::record(1);
+        for (what, key, operation) in [
+            ("repair-execute", record.clone(), "repair-execute"),
+            ("reboot-reboot", record.clone(), "reboot-reboot"),
+            ("reboot-disown", record.clone(), "reboot-prepare"),
+            ("reboot-running", keys::REBOOTS_RUNNING.to_owned(), ""),
+            ("operation-begin", record.clone(), "etcd-restart"),
+            ("upgrade-drained", keys::reboot(-1), ""),
+            ("host-key", keys::host_key("10.0.0.1"), ""),
+            ("phase", keys::STATUS.to_owned(), ""),
+        ] {
+            assert!(!lost(what, &key, operation), "{what}");
+            assert!(lost(what, keys::REBOOTS_DISABLED, ""), "{what}");
+        }
+        assert!(lost("reboot-reboot", &record, "reboot-prepare"), "a record of another operation");
+        assert!(lost("another-queue", &record, "another-queue"), "a name without a known key");
     }
 
     #[tokio::test(start_paused = true)]
