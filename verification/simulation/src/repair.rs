@@ -230,13 +230,21 @@ impl RepairJudge {
         records.map(|(id, item)| format!("record {id} of {}", item.value.operation)).collect()
     }
 
-    /// Records an effect: any action except polls and health checks of unfinished repairs.
+    /// True if an entry of the reboot queue waits for the boot of this node.
+    fn awaits_boot(&self, node: &str) -> bool {
+        let judged = self.judged.lock().unwrap();
+        let mut of_node = judged.queue.reboots.values().filter(|item| item.value.node == node);
+        of_node.any(|item| item.value.status == RebootStatus::Rebooting)
+    }
+
+    /// Records an effect: any action except polls, health checks of unfinished repairs, and boot checks of
+    /// rebooting nodes.
     fn note_action(&self, what: String) {
         self.judged.lock().unwrap().acted = Some((self.history.now(), what));
     }
 
-    /// Time and description of the last effect: a command, a write to Kubernetes, or a health check without an
-    /// unfinished repair.
+    /// Time and description of the last effect: a command, a write to Kubernetes, a health check without an
+    /// unfinished repair, or a boot check of a node that does not reboot.
     #[must_use]
     pub fn last_effect(&self) -> Option<(Duration, String)> {
         self.judged.lock().unwrap().acted.clone()
@@ -502,6 +510,11 @@ impl Host for JudgedHost {
             result.as_ref().is_ok_and(|outcome| outcome.end == HostEnd::Exited { code: 0 })
         };
         if program == BOOT_CHECK {
+            // The last word is the time since which the node should have booted.
+            let node = command.words.get(1).map_or("", String::as_str);
+            if !self.judge.awaits_boot(node) {
+                self.judge.note_action(format!("{program} {node}"));
+            }
             return self.host.run(permit, command).await;
         }
         if program == REBOOT {

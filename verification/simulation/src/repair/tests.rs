@@ -6,20 +6,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, Txn, TxnOp};
-use madako_datacenter_sim::host::{RESET, SUCCESS};
+use madako_datacenter_sim::host::{BOOT_CHECK, CommandBehaviour, RESET, SUCCESS, SimulatedHost};
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
 use madako_domain::invariants::Id;
 use madako_domain::keys;
+use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::record::{Record, RecordStatus};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_judges::{Exemption, ExemptionUse};
+use madako_protocol::host::{Host as _, HostCommand};
 use madako_protocol::permit::Permit;
 use serde::Serialize;
 use serde_json::{Value, json};
 use time::macros::datetime;
 
-use super::{ATTEMPTS, RepairJudge, RunningCommand, entry_of};
+use super::{ATTEMPTS, JudgedHost, RepairJudge, RunningCommand, entry_of};
 use crate::clock::SimulatedClock;
 use crate::drains::Drains;
+use crate::facts::Facts;
 use crate::history::History;
 use crate::store_process::StoreProcess;
 use crate::world::{PREFIX, SESSION_TTL};
@@ -326,6 +330,31 @@ async fn requests_in_a_held_rack_are_found() {
         assert_eq!(world.found(), expected, "begun");
         assert_eq!(world.judge.counts().held, expected.len() as u64);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_boot_check_of_a_node_that_does_not_reboot_is_an_effect() {
+    let mut world = World::new().await;
+    let now = datetime!(2026-01-01 00:00 UTC);
+    let datacenter = Datacenter::new(DatacenterConfig::for_demo(1, now)).unwrap();
+    let registry = SimulatedRegistry::new(datacenter, Arc::new(SimulatedClock::new(now)));
+    let host = JudgedHost {
+        host: SimulatedHost::new(registry, CommandBehaviour::demo()),
+        judge: world.judge.clone(),
+        store: world.store.clone(),
+        fact_sink: ("alpha".to_owned(), Facts::default()),
+    };
+    let permit = Permit::give(world.epoch, tokio::time::Instant::now() + SESSION_TTL);
+    let words = [BOOT_CHECK, MACHINE, "0"].map(str::to_owned).to_vec();
+    let check = HostCommand { words, deadline: Duration::from_secs(1) };
+    let status = RebootStatus::Rebooting;
+    let rebooting = RebootQueueEntry { status, ..RebootQueueEntry::new(MACHINE) };
+    world.write(&[(keys::reboot(0), value(&rebooting))]).await;
+    host.run(&permit, check.clone()).await.unwrap();
+    assert_eq!(world.judge.last_effect(), None);
+    world.write(&[(keys::reboot(0), None)]).await;
+    host.run(&permit, check).await.unwrap();
+    assert!(world.judge.last_effect().is_some_and(|(_, what)| what.contains(MACHINE)));
 }
 
 #[tokio::test(start_paused = true)]
