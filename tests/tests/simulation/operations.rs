@@ -269,6 +269,7 @@ fn an_instance_that_observes_decides_and_changes_nothing() {
         site.settled(&[0, 1, 2]).await.unwrap();
         site.calm().await.unwrap();
         site.stop().await;
+        assert_eq!(site.unplanned_failures(), [""; 0]);
     });
 }
 
@@ -280,6 +281,7 @@ fn at_a_site(work: impl AsyncFnOnce(&mut Site)) {
         let mut site = Site::new(&[], false, &MessageCounter::default()).await;
         work(&mut site).await;
         site.stop().await;
+        assert_eq!(site.unplanned_failures(), [""; 0]);
     });
 }
 

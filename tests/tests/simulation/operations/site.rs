@@ -262,6 +262,14 @@ impl Site {
         }
     }
 
+    /// Actors that failed without a disturbance, and commits that a leader refused because they break an
+    /// invariant.
+    pub fn unplanned_failures(&self) -> Vec<String> {
+        let refused = self.world.checker.known_violations();
+        let failed = self.world.unplanted.lock().unwrap().clone();
+        failed.into_iter().chain(refused.iter().map(ToString::to_string)).collect()
+    }
+
     pub async fn put(&mut self, key: &str, value: &str) {
         self.client.put(format!("/cke/{key}"), value, None).await.unwrap();
     }

@@ -24,6 +24,8 @@ const BEFORE_A_RECORD: Duration = Duration::from_millis(1);
 
 /// The check of a story with backups: a backup is recorded as proved only after its proof.
 const BACKUP_PROVED: &str = "backup-proved";
+/// The check of every story for [`Site::unplanned_failures`].
+const UNPLANNED: &str = "unplanned-failure";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Story {
@@ -90,7 +92,7 @@ pub struct Point {
 /// The end of a story.
 #[derive(Debug)]
 pub struct Played {
-    /// Names of broken promises; `calm` if the cluster did not reach its end in time.
+    /// Names of broken promises and of failed checks; `calm` if the cluster did not reach its end in time.
     pub wrong: Vec<&'static str>,
     pub why: String,
     pub points: Vec<Point>,
@@ -412,6 +414,11 @@ fn played(site: &Site, is_calm: bool) -> Played {
     if !site.unproved.is_empty() {
         wrong.push(BACKUP_PROVED);
         why.extend(site.unproved.clone());
+    }
+    let unplanned = site.unplanned_failures();
+    if !unplanned.is_empty() {
+        wrong.push(UNPLANNED);
+        why.extend(unplanned);
     }
     let facts = site.nodes.facts_since(0);
     let records = site.records.lock().unwrap();

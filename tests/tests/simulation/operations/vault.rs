@@ -82,9 +82,8 @@ fn operations_stay_held_between_passes_while_vault_is_sealed_or_does_not_answer(
         stays_held(&mut site, "etcd-add-member authorities").await;
         vault.set_delay(Duration::ZERO);
         site.settled(&[0, 1]).await.unwrap();
-        if let Some(running) = site.running.take() {
-            running.instance.stop().await;
-        }
+        site.stop().await;
+        assert_eq!(site.unplanned_failures(), [""; 0]);
     });
 }
 
