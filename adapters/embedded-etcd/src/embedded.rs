@@ -280,6 +280,8 @@ fn start_thread(writer: Writer, lock: Lock) -> Result<std::thread::JoinHandle<()
 }
 
 async fn end_leases(store: Arc<Store>) {
+    // Without this task no lease ends, and no instance learns of that.
+    let _fails = store.failure.fail_on_panic("the end of leases");
     let stopping = store.watch_stop();
     loop {
         let next = store.lock_state().leases.next_end();
