@@ -20,6 +20,8 @@ const LARGE_BYTES: u64 = 300_000;
 const KEPT: i64 = 60;
 /// Maximum acknowledged writes before a kill.
 const MOST_WRITES: u64 = 60;
+/// Lives of the process within which the watch receives an event: a single life may end before its first one.
+const WATCHED_WITHIN: u64 = 10;
 /// Cache sizes: less than one large value, and more than all of them.
 const CACHES: [u64; 2] = [256 * 1024, 32 * 1024 * 1024];
 
@@ -35,9 +37,18 @@ struct AcknowledgedWrites {
 }
 
 impl AcknowledgedWrites {
+    /// The last revision that the watch delivered; 0: none.
+    fn last_watched(&self) -> i64 {
+        self.watched.last_key_value().map_or(0, |(revision, _)| *revision)
+    }
+
+    fn last_acknowledged(&self) -> i64 {
+        self.acknowledged.last_key_value().map_or(0, |(revision, _)| *revision)
+    }
+
+    /// The watch delivered each acknowledged write up to its last revision.
     fn check(&self, kill: u64) {
-        let Some((newest, _)) = self.watched.last_key_value() else { return };
-        for (revision, written) in self.acknowledged.range(..=newest) {
+        for (revision, written) in self.acknowledged.range(..=self.last_watched()) {
             assert_eq!(self.watched.get(revision), Some(written), "kill {kill}: revision {revision}");
         }
     }
@@ -79,8 +90,7 @@ async fn write(mut client: Client, writer: u64, writes: Arc<Mutex<AcknowledgedWr
         if dice.below(10) == 0 {
             // Not beyond the watch's last revision. An already compacted revision is refused; a killed process gives no
             // answer.
-            let watched =
-                writes.lock().unwrap().watched.last_key_value().map_or(0, |(revision, _)| *revision);
+            let watched = writes.lock().unwrap().last_watched();
             let physical = (dice.below(2) == 0).then(|| CompactionOptions::new().with_physical());
             let _ = client.compact(watched.min(revision - KEPT), physical).await;
         }
@@ -103,7 +113,7 @@ async fn read(mut client: Client, mut dice: Dice) {
 
 /// Watches from the last received revision until the process is gone.
 async fn watch(mut client: Client, writes: Arc<Mutex<AcknowledgedWrites>>) {
-    let next = writes.lock().unwrap().watched.last_key_value().map_or(1, |(revision, _)| revision + 1);
+    let next = writes.lock().unwrap().last_watched() + 1;
     let options = WatchOptions::new().with_prefix().with_start_revision(next);
     let Ok(mut stream) = client.watch("kills/", Some(options)).await else { return };
     while let Ok(Some(response)) = stream.message().await {
@@ -117,11 +127,12 @@ async fn watch(mut client: Client, writes: Arc<Mutex<AcknowledgedWrites>>) {
     }
 }
 
-/// Kills a service this many times.
+/// Kills a service this many times, and finally waits until the watch has received every acknowledged write.
 async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
     let site = site_with_cache(cache_bytes).await;
     let writes = Arc::new(Mutex::new(AcknowledgedWrites::default()));
     let mut dice = Dice(seed);
+    let mut watched = 0;
     for kill in 0..=kills {
         let service = site.serve("30s", QUICK).await;
         let mut client = site.keys.client().await;
@@ -157,7 +168,25 @@ async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
         while let Some(ended) = clients.join_next().await {
             ended.expect("no client met anything wrong");
         }
-        writes.lock().unwrap().check(kill);
+        let writes = writes.lock().unwrap();
+        writes.check(kill);
+        if kill % WATCHED_WITHIN == WATCHED_WITHIN - 1 {
+            let before = std::mem::replace(&mut watched, writes.last_watched());
+            assert!(before < watched, "kill {kill}: no event of {WATCHED_WITHIN} lives after {before}");
+        }
+    }
+    let service = site.serve("30s", QUICK).await;
+    let mut watching = JoinSet::new();
+    watching.spawn(watch(site.keys.client().await, Arc::clone(&writes)));
+    eventually("the watch has every acknowledged write", async || {
+        let writes = writes.lock().unwrap();
+        (writes.last_watched() >= writes.last_acknowledged()).then_some(())
+    })
+    .await;
+    writes.lock().unwrap().check(kills + 1);
+    service.kill().await;
+    while let Some(ended) = watching.join_next().await {
+        ended.expect("the watch met nothing wrong");
     }
 }
 
