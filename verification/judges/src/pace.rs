@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use madako_domain::keys;
+use madako_domain::placement::ownership;
 
 use crate::exemptions::Exemption;
 use crate::fact::{Command, Fact, FactTime, FaultPlace, RegistryQuestion};
 use crate::observed_world::{ObservedWorld, WrittenKey};
 use crate::oracle::{Context, FactJudgement, Predicate};
-use crate::terms::PromiseTerms;
+use crate::terms::{MOST_SKIPPED, PromiseTerms};
 
 /// Length of the window in intervals: an immediate extra request shifts the following ones, without raising their rate.
 const WINDOW: u32 = 5;
@@ -55,10 +56,15 @@ impl<K: Ord + Clone> ExpectedInterval<K> {
         let window = interval * WINDOW;
         let count = self.came.entry(key.clone()).or_default().push(at, window);
         let causes = self.causes.count_since(at.saturating_sub(window));
+        self.restart_limit(key, at);
+        (count > WINDOW as usize + BESIDE + causes).then(|| format!("{count} times within {window:?}"))
+    }
+
+    /// Restarts the limit of a key, if it is expected.
+    fn restart_limit(&mut self, key: &K, at: FactTime) {
         if let Some(due) = self.due.get_mut(key) {
             *due = at;
         }
-        (count > WINDOW as usize + BESIDE + causes).then(|| format!("{count} times within {window:?}"))
     }
 
     /// Allows one extra event.
@@ -174,13 +180,34 @@ impl Predicate for PollInterval {
     }
 }
 
+/// Assumes: a name of a metric has one definition at a time. No world of a run has a namespaced and a global metric of
+/// one name.
 #[derive(Default)]
 pub(crate) struct MetricRounds {
+    /// Requests by instance and text.
     rhythm: ExpectedInterval<(String, String)>,
+    /// Fetches by instance and metric.
+    fetches: ExpectedInterval<(String, String)>,
     /// Last fetch of each metric by each instance, while no fault prevented fetching.
     last: BTreeMap<(String, String), FactTime>,
     /// Beginning of the use of each metric.
     used: BTreeMap<String, FactTime>,
+    /// Metrics with a definition and a provider over the network, as fetches without faults show.
+    defined: BTreeSet<String>,
+    /// Last change of a definition, of the fetching instance or of a fault.
+    changed: FactTime,
+}
+
+impl MetricRounds {
+    /// The fetches of the leader that are expected while no fault prevents them.
+    fn expected_fetches(&self, now: &ObservedWorld) -> BTreeSet<(String, String)> {
+        let mut expected = BTreeSet::new();
+        if let Some(leader) = now.leader.as_ref().filter(|_| now.is_quiet(&[FaultPlace::Providers])) {
+            let metrics = self.used.keys().filter(|metric| self.defined.contains(*metric));
+            expected.extend(metrics.map(|metric| (leader.instance.clone(), metric.clone())));
+        }
+        expected
+    }
 }
 
 impl Predicate for MetricRounds {
@@ -189,9 +216,16 @@ impl Predicate for MetricRounds {
         Context { at, fact, written, now, terms }: &Context<'_>,
         ruling: &mut FactJudgement<'_>,
     ) {
-        if may_restart_requests(fact, written) || count_writes(written, &["/core/"]) > 0 {
+        let redefines = count_writes(written, &["/core/"]) > 0;
+        // The leader fetches while it owns placement.
+        if may_restart_requests(fact, written) || redefines || count_writes(written, &[ownership::KEY]) > 0 {
             self.rhythm.note_cause(*at);
+            self.fetches.due.clear();
             self.last.clear();
+            self.changed = *at;
+        }
+        if redefines {
+            self.defined.clear();
         }
         if count_writes(written, &["/kubernetes/clusters/"]) > 0 {
             let used: BTreeSet<&String> = now.placed.values().flat_map(|cluster| &cluster.metrics).collect();
@@ -202,9 +236,15 @@ impl Predicate for MetricRounds {
             new.iter().for_each(|_| self.rhythm.note_cause(*at));
             self.used.extend(new.into_iter().map(|metric| (metric, *at)));
         }
-        // A failing provider is skipped in some rounds.
-        if matches!(fact, Fact::Provided { good: false, .. }) {
-            self.last.clear();
+        // A metric of a failing provider is skipped in some rounds.
+        if let Fact::Provided { metric, good: false } = fact {
+            self.last.retain(|(_, fetched), _| fetched != metric);
+        }
+        // A failed fetch takes up to a round, and a failing provider is skipped in up to `MOST_SKIPPED` rounds.
+        let longest = terms.metrics_interval * (MOST_SKIPPED + 2) + terms.tolerance;
+        let expected = self.expected_fetches(now);
+        for (instance, metric) in self.fetches.update_wanted(expected, *at, longest) {
+            ruling.report_broken(format_args!("{instance} does not fetch {metric} for {longest:?}"));
         }
         let Fact::Fetched { instance, what } = fact else { return };
         let key = (instance.clone(), what.clone());
@@ -217,7 +257,13 @@ impl Predicate for MetricRounds {
         // The set of metrics in one request changes with the metrics in use, so each metric has its own rounds.
         let quiet = now.is_quiet(&[FaultPlace::Providers]);
         for (metric, since) in self.used.iter().filter(|(metric, _)| what.contains(&***metric)) {
-            let last = self.last.insert((instance.clone(), metric.clone()), *at).filter(|_| quiet);
+            let fetch = (instance.clone(), metric.clone());
+            self.fetches.restart_limit(&fetch, *at);
+            // Soon after a change of definitions, an instance may still fetch by the former ones.
+            if quiet && *at > self.changed + longest {
+                self.defined.insert(metric.clone());
+            }
+            let last = self.last.insert(fetch, *at).filter(|_| quiet);
             let Some(last) = last.filter(|last| since <= last) else { continue };
             // One round is skipped after a failure; some failures are not observable from outside, such as an unusable
             // answer.

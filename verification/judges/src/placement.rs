@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use crate::fact::{Fact, FactTime, FaultPlace};
 use crate::liveness::Waiting;
-use crate::observed_world::{ObservedWorld, StoredValue};
+use crate::observed_world::{ObservedWorld, StoredValue, WrittenKey};
 use crate::oracle::{Context, FactJudgement, Predicate};
 use crate::terms::MOST_SKIPPED;
 
@@ -27,6 +27,8 @@ pub(crate) struct FailingMetrics {
     /// For each metric: its last good value, whether its current series of values is good, and the beginning of the
     /// series.
     good: BTreeMap<String, (Option<FactTime>, bool, FactTime)>,
+    /// Clusters that turned to FAILING_METRICS while one of their metrics had no value.
+    turned: BTreeSet<String>,
     waiting: Waiting<(String, bool)>,
 }
 
@@ -59,6 +61,21 @@ impl FailingMetrics {
             })
             .collect()
     }
+
+    fn note_turned_clusters(&mut self, written: &[WrittenKey], now: &ObservedWorld) {
+        let lacks = |name: &String| self.good.get(name).is_some_and(|(_, good, _)| !good);
+        for WrittenKey { key, .. } in written {
+            match now.placed.get(key) {
+                Some(cluster) if cluster.state == FAILING && cluster.metrics.iter().any(lacks) => {
+                    self.turned.insert(key.clone());
+                }
+                Some(_) => {}
+                None => {
+                    self.turned.remove(key);
+                }
+            }
+        }
+    }
 }
 
 impl Predicate for FailingMetrics {
@@ -73,6 +90,7 @@ impl Predicate for FailingMetrics {
                 *last = Some(*at);
             }
         }
+        self.note_turned_clusters(written, now);
         // Definitions may have been removed or changed.
         let defined = written.iter().any(|written| written.key.starts_with("/core/"));
         if defined || !now.is_quiet(&[]) {
@@ -83,8 +101,9 @@ impl Predicate for FailingMetrics {
         let limit = terms.metrics_interval * (MOST_SKIPPED + 3) + terms.tolerance;
         let wrong = self.clusters_to_change(*at, now, context);
         for (key, fails) in self.waiting.objects_done_waiting(&wrong) {
-            let state = now.placed.get(key).map(|cluster| &*cluster.state);
-            if state == Some(if *fails { FAILING } else { ONLINE }) {
+            let is_online = now.placed.get(key).is_some_and(|cluster| cluster.state == ONLINE);
+            // A test has both turns.
+            if !fails && is_online && self.turned.remove(key) {
                 ruling.count_test();
             }
         }

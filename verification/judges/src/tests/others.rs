@@ -59,23 +59,31 @@ fn a_cluster_whose_metric_fails_turns_its_state_and_back() {
             tape.later(15).tell(Fact::Provided { metric: "load".to_owned(), good });
         }
     };
-    judges(Promise::FailingMetrics, |tape, spoiled| {
+    let fails = |tape: &mut Tape, turns: bool| {
         tape.put(&[(KEY, cluster("ONLINE"))]);
         provided(tape, 4, true);
         provided(tape, 5, false);
-        if !spoiled {
+        if turns {
             tape.put(&[(KEY, cluster("FAILING_METRICS"))]);
         }
         provided(tape, 10, false);
+    };
+    judges(Promise::FailingMetrics, |tape, spoiled| {
+        fails(tape, !spoiled);
+        provided(tape, 2, true);
+        tape.put(&[(KEY, cluster("ONLINE"))]);
     });
     judges(Promise::FailingMetrics, |tape, spoiled| {
-        tape.put(&[(KEY, cluster("FAILING_METRICS"))]);
-        provided(tape, 4, true);
+        fails(tape, true);
+        provided(tape, 2, true);
         if !spoiled {
             tape.put(&[(KEY, cluster("ONLINE"))]);
         }
         provided(tape, 10, true);
     });
+    let mut once = Tape::new();
+    fails(&mut once, true);
+    assert_eq!(once.of(Promise::FailingMetrics), (0, 0), "the turn back is missing");
 }
 
 #[test]

@@ -40,21 +40,99 @@ fn a_registry_that_is_cut_off_is_asked_less() {
     tape.keeps(Promise::MachinePolls);
 }
 
+fn fetch(tape: &mut Tape, what: &str) {
+    tape.tell(Fact::Fetched { instance: LEADER.to_owned(), what: format!("query={what}") });
+}
+
+/// A cluster with these metrics.
+fn uses(tape: &mut Tape, metrics: &[&str]) {
+    let metrics: Vec<Value> = metrics.iter().map(|name| json!({ "name": name })).collect();
+    let cluster = json!({"spec": {"metrics": metrics}, "status": {"state": "ONLINE"}});
+    tape.put(&[("/kubernetes/clusters/n/c", cluster)]);
+}
+
+/// Rounds of 15 s with a fetch of each metric.
+fn rounds(tape: &mut Tape, count: u32, what: &str) {
+    for _ in 0..count {
+        fetch(tape.later(15), what);
+    }
+}
+
+fn fails(tape: &mut Tape, metric: &str) {
+    tape.tell(Fact::Provided { metric: metric.to_owned(), good: false });
+}
+
 #[test]
 fn each_metric_is_fetched_once_a_metrics_round() {
     let fetched = |pauses: &[u64]| {
         let mut tape = Tape::new();
-        let cluster = json!({"spec": {"metrics": [{"name": "load"}]}, "status": {"state": "ONLINE"}});
-        tape.put(&[("/kubernetes/clusters/n/c", cluster)]);
+        uses(&mut tape, &["load"]);
         for pause in pauses {
-            tape.later(*pause)
-                .tell(Fact::Fetched { instance: LEADER.to_owned(), what: "query=load".to_owned() });
+            fetch(tape.later(*pause), "load");
         }
         tape
     };
     fetched(&[15; 20]).keeps(Promise::MetricRounds);
     fetched(&[15, 15, 40, 15]).breaks(Promise::MetricRounds);
     assert!(fetched(&[5; 20]).of(Promise::MetricRounds).1 > 0, "too often");
+}
+
+#[test]
+fn metric_that_is_never_fetched_again_breaks_its_promise() {
+    judges(Promise::MetricRounds, |tape, spoiled| {
+        uses(tape, &["load", "heat"]);
+        rounds(tape, 10, "load|heat");
+        fails(tape, "load");
+        rounds(tape, 8, if spoiled { "heat" } else { "load|heat" });
+    });
+    // All fetches end, and those of a new leader do not begin.
+    for leads in [false, true] {
+        let mut tape = Tape::new();
+        uses(&mut tape, &["load"]);
+        rounds(&mut tape, 10, "load");
+        if leads {
+            tape.put(&[("leader//1", json!(null)), ("leader//2", json!("beta"))]);
+        }
+        for _ in 0..9 {
+            tape.later(10).poll(RegistryQuestion::Machines);
+        }
+        tape.breaks(Promise::MetricRounds);
+    }
+}
+
+#[test]
+fn failing_metric_excuses_no_pause_of_another() {
+    judges(Promise::MetricRounds, |tape, spoiled| {
+        uses(tape, &["load", "heat"]);
+        for round in 0..8 {
+            fetch(tape.later(if spoiled && round == 4 { 40 } else { 15 }), "load|heat");
+            fails(tape, "load");
+        }
+    });
+}
+
+#[test]
+fn metric_without_a_definition_or_a_use_or_a_provider_is_not_awaited() {
+    let pause = |change: &dyn Fn(&mut Tape)| {
+        let mut tape = Tape::new();
+        uses(&mut tape, &["load"]);
+        rounds(&mut tape, 10, "load");
+        change(&mut tape);
+        for _ in 0..30 {
+            tape.later(10).poll(RegistryQuestion::Machines);
+        }
+        tape.keeps(Promise::MetricRounds);
+    };
+    pause(&|tape| {
+        tape.put(&[("/core/globalmetrics/load", json!(null))]);
+        // The instance has not received the deletion.
+        rounds(tape, 1, "load");
+    });
+    pause(&|tape| uses(tape, &[]));
+    pause(&|tape| {
+        tape.put(&[("/kubernetes/clusters/n/c", json!(null))]);
+    });
+    pause(&|tape| tape.tell(Fact::Troubled { place: FaultPlace::Providers, clock: false, begins: true }));
 }
 
 #[test]
