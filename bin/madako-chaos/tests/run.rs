@@ -124,7 +124,6 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
         "I5",
         "I6",
         "I7",
-        "I8",
         "I9",
         "I10",
         "I11",

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use madako_domain::constraints::Constraints;
+use madako_domain::invariants::repair::busy_api_servers;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::placement::ownership;
@@ -127,11 +128,14 @@ impl Judge<'_> {
 
     /// I7, I8 and I10 of the current queue; a violation that merely stays is an exemption.
     fn judge_repairs(&mut self, Revision { revision, at, .. }: &Revision, verdicts: &mut Verdicts) {
-        for invariant in [Id::I7, Id::I8, Id::I10] {
+        for invariant in [Id::I7, Id::I10] {
             verdicts.count_judged(invariant, 1);
         }
         let cluster = self.clusters.current_cluster();
         let after = decode_queue(self.clusters.stored(), Some(&self.queue));
+        if !busy_api_servers(&after, cluster.as_ref()).is_empty() {
+            verdicts.count_judged(Id::I8, 1);
+        }
         let (at, exemptions) = (Duration::from_micros(*at), &mut self.exemptions);
         let mut found = check_added_records(&self.queue, &after);
         found.extend(self.standing.added_violations(&after, cluster.as_ref(), at, exemptions));

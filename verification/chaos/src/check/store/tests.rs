@@ -130,11 +130,23 @@ fn a_valid_history_breaks_no_promise_and_exercises_many() {
     let excused = judge_store(&story.revisions, &RegistryAnswers::default(), false, &mut verdicts);
     assert_eq!(excused, Exemptions::default());
     for (name, judged) in
-        [("I1", 3), ("I3", 2), ("I5", 1), ("I6", 0), ("I7", 2), ("I8", 2), ("I10", 2), ("I12", 2)]
+        [("I1", 3), ("I3", 2), ("I5", 1), ("I6", 0), ("I7", 2), ("I8", 0), ("I10", 2), ("I12", 2)]
     {
         assert_eq!(verdicts.verdict_of(name).judged, judged, "{name}");
     }
     assert_eq!(verdicts.verdict_of("I6").broken, 5, "without an answer nothing is honest");
+}
+
+#[test]
+fn only_a_repair_of_a_control_plane_node_is_a_case_of_i8() {
+    let judged = |address| {
+        let mut story = Story::good();
+        story.repair(0, address);
+        let mut verdicts = Verdicts::default();
+        let _excused = judge_store(&story.revisions, &RegistryAnswers::default(), false, &mut verdicts);
+        verdicts.verdict_of("I8").judged
+    };
+    assert_eq!(["10.0.0.1", "10.0.0.2"].map(judged), [1, 0]);
 }
 
 #[test]
