@@ -21,7 +21,7 @@ use crate::check::drains::{self, Effect, EffectCounts};
 use crate::check::effects::{self, CommandRun};
 use crate::check::linear::{self, LinearizabilityResult};
 use crate::check::registry::{self, RegistryRequests};
-use crate::check::store::RegistryAnswers;
+use crate::check::store::{RegistryAnswers, StoreObservations};
 use crate::check::{Verdict, Verdicts, acknowledged, api, placement, promises, store, watches};
 use crate::history::{Call, Event, Micros};
 use crate::inject::ProcessChecks;
@@ -119,8 +119,14 @@ pub(crate) fn make_report(observations: Observations) -> Report {
         verdicts.count_judged(id, 0);
     }
     let calm = observations.calm_after.is_some();
-    let mut excused =
-        store::judge_store(&observations.revisions, &observations.answered, calm, &mut verdicts);
+    let observed = StoreObservations {
+        revisions: &observations.revisions,
+        answered: &observations.answered,
+        leading: &observations.leading,
+        epochs: &observations.epochs,
+        facts: &observations.facts,
+    };
+    let mut excused = store::judge_store(observed, calm, &mut verdicts);
     placement::judge_placement(&observations.revisions, calm, &mut verdicts);
     let written = observations.events.iter().filter_map(|(_, event)| match event {
         Event::AcknowledgedWrite(wrote) => wrote.written.as_ref(),

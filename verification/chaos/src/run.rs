@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use madako_faults::{ClientKind, Scenario, Schedule, Span, TooManyFaults, schedule};
-use madako_judges::{Fact, RegistryQuestion};
 use madako_protocol::ports::Clock;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -29,7 +28,7 @@ use crate::clients::{ApiEndpoints, CLIENTS, Clients, client_generator};
 use crate::datacenter::{JournalError, Line, read_journal};
 use crate::drill::{self, Drill};
 use crate::followers::{FOLLOWERS, follow_applications};
-use crate::history::{History, Micros, to_microseconds};
+use crate::history::{History, Micros};
 use crate::inject::{Injector, ProcessChecks};
 use crate::network::NetworkChoice;
 use crate::observer::{Observer, PREFIX};
@@ -314,15 +313,6 @@ impl RunCourse<'_> {
         following
     }
 
-    /// Maximum age of an answer of the registry when a plan made from it is committed: the time that the settings
-    /// allow, and the length of the longest fault, which may stop the planner and hold back its writes.
-    fn oldest_answer(&self) -> Micros {
-        let lengths = self.schedule.injections.iter().map(|it| {
-            it.ends.map_or(Duration::ZERO, |ends| ends.duration().saturating_sub(it.begins.duration()))
-        });
-        to_microseconds(longest_calm_wait().duration() + lengths.max().unwrap_or_default())
-    }
-
     fn collect_observations(
         &self,
         world: &World,
@@ -350,13 +340,7 @@ impl RunCourse<'_> {
             clusters: cluster_names(&self.options.scenario.world),
         };
         let facts = outside.collect_facts();
-        let answered = facts.iter().filter_map(|(at, fact)| match fact {
-            Fact::Answered { question: RegistryQuestion::Machines, machines, .. } => {
-                Some((*at, machines.iter().map(|machine| machine.address.clone()).collect()))
-            }
-            _ => None,
-        });
-        let answered = RegistryAnswers { lists: answered.collect(), oldest: self.oldest_answer() };
+        let answered = RegistryAnswers::of_facts(&facts);
         Ok(Observations {
             scenario: self.options.scenario.clone(),
             seed: self.options.seed,

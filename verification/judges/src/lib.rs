@@ -12,13 +12,15 @@
 //! Does not: read a clock, a store or a network, or judge invariants of the state (`madako_domain::invariants` does).
 //!
 //! Apart from the oracle, [`player`] plays the schedules of simulation and chaos, [`workload`] has the writes of their
-//! clients, and [`history`] and [`standing`] judge the revisions of the store and the states of the repair queue.
+//! clients, [`history`] and [`standing`] judge the revisions of the store and the states of the repair queue, and
+//! [`final_cluster`] judges the cluster at the end.
 
 pub mod bindings;
 mod components;
 mod drains;
 mod exemptions;
 mod fact;
+pub mod final_cluster;
 pub mod history;
 mod keeping;
 mod leading;

@@ -1,45 +1,94 @@
 //! Judges the clusters and the repair queue by the store's revisions and the registry's answers: I1, I3 to I8, I10,
 //! I12.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::constraints::Constraints;
 use madako_domain::invariants::repair::busy_api_servers;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
+use madako_domain::machine::MachineState;
 use madako_domain::placement::ownership;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
-use madako_judges::Exemptions;
+use madako_judges::final_cluster::misplaced_nodes;
 use madako_judges::history::{
-    Change, Clusters, candidate_revisions, decode_queue, find_decider, new_violation, read_json,
+    ByObservation, Change, Clusters, candidate_revisions, decode_queue, find_decider, new_violation,
+    read_json,
 };
 use madako_judges::standing::{StandingViolations, check_added_records};
+use madako_judges::{Exemption, Exemptions, Fact, MachineReport, Oracle, RegistryQuestion};
 
 use super::Verdicts;
-use crate::history::Micros;
+use super::effects::has_led_within;
+use crate::history::{Micros, to_microseconds};
 use crate::observer::{PREFIX, Revision};
+use crate::world::terms_of_settings;
+
+/// Maximum time until a commit while its leader or the store is cut off: [`Exemption::LateCommit`].
+const LATEST: Duration = Exemption::LateCommit.longest_use().expect("a commit is late for a time");
 
 #[derive(Debug, Clone, Default)]
 pub struct RegistryAnswers {
     /// Times and addresses of the answers, the earliest first. Repeated equal answers are included at intervals.
     pub lists: Vec<(Micros, BTreeSet<String>)>,
-    /// Maximum age of an answer when the plan made from it appears in the store: polls, deadlines, and time in which
-    /// processes were stopped.
+    /// Maximum age of an answer when the plan made from it appears in the store, while no fault delays the plan: polls,
+    /// and the delay of observations.
     pub oldest: Micros,
+    /// Time and machines of the last answer.
+    pub last: (Micros, Arc<Vec<MachineReport>>),
+}
+
+impl RegistryAnswers {
+    pub(crate) fn of_facts(facts: &[(Micros, Fact)]) -> Self {
+        let terms = terms_of_settings();
+        let oldest = to_microseconds(terms.stale_after() + terms.tolerance);
+        let mut answers = Self { oldest, ..Self::default() };
+        for (at, fact) in facts {
+            if let Fact::Answered { question: RegistryQuestion::Machines, machines, .. } = fact {
+                answers.lists.push((*at, machines.iter().map(|machine| machine.address.clone()).collect()));
+                answers.last = (*at, Arc::clone(machines));
+            }
+        }
+        answers
+    }
+
+    /// States of the machines at the end. A retired worker stays in the cluster for a time: until then its machine counts
+    /// as retiring.
+    fn final_states(&self) -> BTreeMap<&str, MachineState> {
+        let (terms, (at, machines)) = (terms_of_settings(), &self.last);
+        let stays = terms.retire_wait + terms.reaction_time();
+        let state_of = |machine: &MachineReport| match machine.state {
+            MachineState::Retired if machine.since + stays > Duration::from_micros(*at) => {
+                MachineState::Retiring
+            }
+            state => state,
+        };
+        machines.iter().map(|machine| (&*machine.address, state_of(machine))).collect()
+    }
+}
+
+/// The observations of a run that its store is judged by.
+#[derive(Clone, Copy)]
+pub struct StoreObservations<'a> {
+    pub revisions: &'a [Revision],
+    pub answered: &'a RegistryAnswers,
+    /// The epochs that led, each from its time on.
+    pub leading: &'a [(Micros, Option<i64>)],
+    /// Instances by epoch.
+    pub epochs: &'a BTreeMap<i64, u32>,
+    /// All facts, in the order of time: these have the faults.
+    pub facts: &'a [(Micros, Fact)],
 }
 
 /// Judges all revisions, and the final state if the run is calm.
-pub fn judge_store(
-    revisions: &[Revision],
-    answered: &RegistryAnswers,
-    calm: bool,
-    verdicts: &mut Verdicts,
-) -> Exemptions {
+pub fn judge_store(observed: StoreObservations<'_>, calm: bool, verdicts: &mut Verdicts) -> Exemptions {
+    let revisions = observed.revisions;
     let mut judge = Judge {
-        answered,
+        observed,
         clusters: Clusters::default(),
         owner: None,
         queue: RepairQueue::default(),
@@ -57,8 +106,55 @@ pub fn judge_store(
     judge.exemptions
 }
 
+impl StoreObservations<'_> {
+    /// Evaluates a cluster of a revision by each recent answer to its writer, and returns the fewest violations; `None`
+    /// without a recent answer. An older answer counts if a fault since then explains the late commit.
+    fn evaluate_cluster(
+        &self,
+        (now, writer): (Micros, Option<u32>),
+        judged_by: ByObservation<'_>,
+        exemptions: &mut Exemptions,
+    ) -> Option<Vec<Violation>> {
+        let RegistryAnswers { lists, oldest, .. } = self.answered;
+        // An answer does not name its receiver: it counts for each instance that may have led then.
+        let is_own = |at: Micros| {
+            writer.is_none_or(|writer| has_led_within(writer, [at, at], self.leading, self.epochs))
+        };
+        let since = |age: Micros| {
+            lists.iter().filter(move |(at, _)| *at <= now && at + age >= now).filter(|(at, _)| is_own(*at))
+        };
+        let best = since(*oldest).map(|(_, observed)| judged_by(observed)).min_by_key(Vec::len);
+        if best.as_ref().is_none_or(|wrong| !wrong.is_empty())
+            && let Some((at, _)) = since(oldest + to_microseconds(LATEST))
+                .filter(|(_, observed)| judged_by(observed).is_empty())
+                .next_back()
+            && self.is_leading_troubled(*at, now)
+        {
+            let late = Duration::from_micros(now.saturating_sub(at + oldest));
+            exemptions.record_use(Exemption::LateCommit, late);
+            return Some(Vec::new());
+        }
+        best
+    }
+
+    /// True if the leader or the store has a fault at `now`, or had one since the given time, or the leader changed since.
+    fn is_leading_troubled(&self, since: Micros, now: Micros) -> bool {
+        let mut oracle = Oracle::new(terms_of_settings());
+        for (at, fact) in self.facts.iter().take_while(|(at, _)| *at <= now) {
+            oracle.observe(Duration::from_micros(*at), fact);
+        }
+        oracle.is_leading_troubled(Duration::from_micros(since))
+    }
+}
+
+/// The epoch that the plan of a revision names.
+fn epoch_of_plan(changes: &[Change]) -> Option<i64> {
+    let (_, plan) = changes.iter().find(|(key, _)| key == keys::LAST_PLAN)?;
+    serde_json::from_slice::<serde_json::Value>(&plan.as_ref()?.value).ok()?["epoch"].as_i64()
+}
+
 struct Judge<'a> {
-    answered: &'a RegistryAnswers,
+    observed: StoreObservations<'a>,
     clusters: Clusters,
     owner: Option<Entry>,
     queue: RepairQueue,
@@ -83,11 +179,11 @@ impl Judge<'_> {
         if let Some(change) = revision.changes.iter().find(|change| change.key == ownership::KEY) {
             self.owner = change.to_entry();
         }
-        // The plan may be made from any of the last answers; without an answer I4 cannot be judged.
-        let RegistryAnswers { lists, oldest } = self.answered;
-        let recent = lists.iter().filter(|(at, _)| *at <= revision.at && at + oldest >= revision.at);
+        // All instances of a run have one host name, so that the epoch of the plan tells its writer.
+        let writer = epoch_of_plan(&changes).and_then(|epoch| self.observed.epochs.get(&epoch)).copied();
+        let (observed, exemptions) = (self.observed, &mut self.exemptions);
         let ruled = self.clusters.observe(number, &changes, |_, judged_by| {
-            recent.map(|(_, observed)| judged_by(observed)).min_by_key(Vec::len)
+            observed.evaluate_cluster((revision.at, writer), judged_by, exemptions)
         });
         ruled.judged.into_iter().for_each(|invariant| verdicts.count_judged(invariant, 1));
         ruled.violations.iter().for_each(|violation| verdicts.count_violated(violation));
@@ -98,8 +194,8 @@ impl Judge<'_> {
         }
     }
 
-    /// In the calm state the cluster is as the constraints demand, and no repair is under way; a repair may wait until it
-    /// drains its node again.
+    /// In the calm state the cluster is as the constraints and the template demand and of fitting machines, and no repair is
+    /// under way; a repair may wait until it drains its node again.
     fn judge_calm_state(&self, verdicts: &mut Verdicts) {
         verdicts.count_judged(Id::I12, 1);
         let mut unmet = |what: String| verdicts.count_violated(&Violation { invariant: Id::I12, what });
@@ -108,6 +204,12 @@ impl Judge<'_> {
         let Some(cluster) = self.clusters.current_cluster() else {
             return unmet("in the end: there is no cluster".to_owned());
         };
+        for what in misplaced_nodes(&cluster, &self.observed.answered.final_states()) {
+            unmet(format!("in the end: {what}"));
+        }
+        if !self.clusters.is_template_applied() {
+            unmet("in the end: the cluster was not made from the last template".to_owned());
+        }
         let (control_plane, workers) = (cluster.control_plane().count(), cluster.workers().count());
         let Constraints { control_plane_count, minimum_workers, .. } = constraints;
         if control_plane != control_plane_count as usize || workers < minimum_workers as usize {

@@ -1,10 +1,13 @@
 //! Tests of the report on the history of a run, and on versions of it with a violation.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::constraints::Constraints;
+use madako_domain::machine::MachineState;
 use madako_domain::placement::ownership;
+use madako_judges::MachineReport;
 use serde_json::{Value, json};
 
 use super::*;
@@ -77,6 +80,10 @@ fn call(at: Micros, op: ObjectOperation, value: Option<u64>, revision: Option<i6
     )
 }
 
+fn healthy(address: String) -> MachineReport {
+    MachineReport { address, state: MachineState::Healthy, since: Duration::ZERO }
+}
+
 /// A leader commits a cluster; a client creates, reads and changes an application; then all is calm.
 fn observed() -> Observations {
     let constraints = Constraints { control_plane_count: 1, minimum_workers: 1, ..Constraints::default() };
@@ -111,7 +118,11 @@ fn observed() -> Observations {
         epochs: BTreeMap::from([(2, 1)]),
         refused: 0,
         gate: BTreeMap::new(),
-        answered: RegistryAnswers { lists: vec![(0, BTreeSet::from(answered))], oldest: 1_000 },
+        answered: RegistryAnswers {
+            lists: vec![(0, BTreeSet::from(answered.clone()))],
+            oldest: 1_000,
+            last: (0, Arc::new(answered.map(healthy).into())),
+        },
         registry_requests: RegistryRequests { answers: 1, changes: Vec::new() },
         looked: ProcessChecks { times: 5, ..ProcessChecks::default() },
         acts: Vec::new(),

@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_domain::cluster::{Cluster, Node};
 use madako_domain::invariants::{Id, Violation};
-use madako_domain::machine::{Machine, MachineState};
 use madako_faults::{ClientKind, Counts, Observed, Scenario, Schedule, Shortfall, Span, find_shortfalls};
 use madako_judges::Promise;
+use madako_judges::final_cluster::misplaced_nodes;
 
 use super::inject::Injector;
 use super::operations;
@@ -302,7 +301,10 @@ fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     match injector.world.checker.current_cluster() {
         None => found.push("no cluster was committed".to_owned()),
         Some(cluster) => {
-            found.extend(misplaced_nodes(&cluster, &injector.world.registry.list_machines()));
+            let machines = injector.world.registry.list_machines();
+            let states =
+                machines.iter().filter_map(|machine| Some((machine.address()?, machine.status.state)));
+            found.extend(misplaced_nodes(&cluster, &states.collect()));
             if !injector.world.checker.is_template_applied() {
                 found.push("the cluster was not made from the last template".to_owned());
             }
@@ -315,30 +317,6 @@ fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
         }
     }
     found.extend(injector.world.placement.find_unsettled().into_iter().map(|Violation { what, .. }| what));
-    found
-}
-
-/// Nodes that do not belong in the cluster at the end: their machine is missing, has retired, or is unhealthy in the
-/// control plane.
-fn misplaced_nodes(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
-    let unfit = |node: &Node| {
-        let machine = machines.iter().find(|machine| machine.address() == Some(&*node.address));
-        let Some(machine) = machine else {
-            return Some(format!("the node {} is not a machine of the registry", node.address));
-        };
-        let state = machine.status.state;
-        let fits = match state {
-            MachineState::Healthy => true,
-            MachineState::Retired => false,
-            _ => !node.control_plane,
-        };
-        (!fits).then(|| format!("the node {} is {}", node.address, state.name()))
-    };
-    let mut found: Vec<String> = cluster.nodes.iter().filter_map(unfit).collect();
-    let addresses: BTreeSet<&str> = cluster.nodes.iter().map(|node| &*node.address).collect();
-    if addresses.len() < cluster.nodes.len() {
-        found.push("a machine is two nodes".to_owned());
-    }
     found
 }
 
@@ -401,11 +379,7 @@ fn traffic_of_links(injector: &Injector) -> BTreeMap<String, u64> {
 
 #[cfg(test)]
 mod tests {
-    use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
-    use time::macros::datetime;
-
     use super::*;
-    use crate::clock::SimulatedClock;
 
     #[test]
     fn a_run_with_too_few_refused_transactions_of_a_family_does_not_pass() {
@@ -431,33 +405,5 @@ mod tests {
         };
         assert_eq!([tested("act", true, false), tested("act", false, true)], [0, 1]);
         assert_eq!([tested("kubernetes", false, false), tested("kubernetes", false, true)], [8, 9]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn node_without_a_fitting_machine_is_reported() {
-        let start = datetime!(2026-01-01 00:00 UTC);
-        let datacenter = Datacenter::new(DatacenterConfig::for_demo(1, start)).unwrap();
-        let registry = SimulatedRegistry::new(datacenter, std::sync::Arc::new(SimulatedClock::new(start)));
-        let mut machines = registry.list_machines();
-        machines.retain(|machine| machine.address().is_some());
-        machines.truncate(2);
-        let node = |machine: &Machine, control_plane| Node {
-            address: machine.address().unwrap_or_default().to_owned(),
-            control_plane,
-            ..Node::default()
-        };
-        let nodes = vec![node(&machines[0], true), node(&machines[1], false)];
-        let cluster = Cluster { nodes: nodes.clone(), ..Cluster::default() };
-        let mut states = |first, second| {
-            (machines[0].status.state, machines[1].status.state) = (first, second);
-            misplaced_nodes(&cluster, &machines).len()
-        };
-        use MachineState::{Healthy, Retired, Unreachable, Updating};
-        assert_eq!(states(Healthy, Updating), 0);
-        assert_eq!(states(Unreachable, Retired), 2);
-        assert_eq!(states(Healthy, Healthy), 0);
-        let twice = Cluster { nodes: vec![nodes[0].clone(), nodes[0].clone()], ..Cluster::default() };
-        assert_eq!(misplaced_nodes(&twice, &machines).len(), 1);
-        assert_eq!(misplaced_nodes(&cluster, &[]).len(), 2);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::record::{Record, RecordStatus};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_judges::{ExemptionUse, FaultPlace};
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -103,19 +104,56 @@ impl Story {
 
     /// Names of the violations if the registry answered at these times.
     fn broken_at_the_end(&self, answered: &[(Micros, &[&str])], calm: bool) -> Vec<String> {
-        let list = |(at, list): &(Micros, &[&str])| {
-            (*at, list.iter().map(|address| (*address).to_owned()).collect())
-        };
-        let answered = RegistryAnswers { lists: answered.iter().map(list).collect(), oldest: 10 };
+        let (verdicts, _excused) = self.judged(&healthy(answered), &[], calm);
+        broken_of(verdicts)
+    }
+
+    /// The verdicts and exemptions if instance 1 leads all the time, and the store has faults at these times.
+    fn judged(&self, answered: &RegistryAnswers, faults: &[Micros], calm: bool) -> (Verdicts, Exemptions) {
+        let value = Some(Arc::from(&b"instance=1"[..]));
+        let change = madako_judges::Change { key: "leader//b".to_owned(), value };
+        let mut facts = vec![(0, Fact::Stored { revision: 2, changes: vec![change] })];
+        facts.extend(faults.iter().flat_map(|at| {
+            let fault = |begins| Fact::Troubled { place: FaultPlace::Store, clock: false, begins };
+            [(*at, fault(true)), (*at, fault(false))]
+        }));
         let mut verdicts = Verdicts::default();
-        let _excused = judge_store(&self.revisions, &answered, calm, &mut verdicts);
-        let broken = verdicts.0.into_iter().filter(|(_, verdict)| verdict.broken > 0);
-        broken.map(|(name, _)| name).collect()
+        let observed = StoreObservations {
+            revisions: &self.revisions,
+            answered,
+            leading: &[(0, Some(2))],
+            epochs: &BTreeMap::from([(2, 1)]),
+            facts: &facts,
+        };
+        let excused = judge_store(observed, calm, &mut verdicts);
+        (verdicts, excused)
     }
 
     fn broken(&self) -> Vec<String> {
         self.broken_with(&["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"])
     }
+}
+
+/// Answers at these times with healthy machines. A plan may be made from the last 10 us.
+fn healthy(answered: &[(Micros, &[&str])]) -> RegistryAnswers {
+    let list =
+        |(at, list): &(Micros, &[&str])| (*at, list.iter().map(|address| (*address).to_owned()).collect());
+    let (at, last) = answered.last().copied().unwrap_or_default();
+    let machine = |address: &&str| MachineReport {
+        address: (*address).to_owned(),
+        state: MachineState::Healthy,
+        since: Duration::ZERO,
+    };
+    RegistryAnswers {
+        lists: answered.iter().map(list).collect(),
+        oldest: 10,
+        last: (at, Arc::new(last.iter().map(machine).collect())),
+    }
+}
+
+fn broken_of(verdicts: Verdicts) -> Vec<String> {
+    let broken = verdicts.0.into_iter().filter(|(_, verdict)| verdict.broken > 0);
+    broken.map(|(name, _)| name).collect()
 }
 
 #[test]
@@ -126,8 +164,7 @@ fn a_valid_history_breaks_no_promise_and_exercises_many() {
     story.repair(0, "10.0.0.2");
     story.record(1);
     assert_eq!(story.broken(), Vec::<String>::new());
-    let mut verdicts = Verdicts::default();
-    let excused = judge_store(&story.revisions, &RegistryAnswers::default(), false, &mut verdicts);
+    let (mut verdicts, excused) = story.judged(&RegistryAnswers::default(), &[], false);
     assert_eq!(excused, Exemptions::default());
     for (name, judged) in
         [("I1", 3), ("I3", 2), ("I5", 1), ("I6", 0), ("I7", 2), ("I8", 0), ("I10", 2), ("I12", 2)]
@@ -142,8 +179,7 @@ fn only_a_repair_of_a_control_plane_node_is_a_case_of_i8() {
     let judged = |address| {
         let mut story = Story::good();
         story.repair(0, address);
-        let mut verdicts = Verdicts::default();
-        let _excused = judge_store(&story.revisions, &RegistryAnswers::default(), false, &mut verdicts);
+        let (mut verdicts, _excused) = story.judged(&RegistryAnswers::default(), &[], false);
         verdicts.verdict_of("I8").judged
     };
     assert_eq!(["10.0.0.1", "10.0.0.2"].map(judged), [1, 0]);
@@ -234,6 +270,24 @@ fn a_cluster_of_an_old_answer_or_of_one_that_comes_later_is_found() {
 }
 
 #[test]
+fn late_cluster_is_excused_only_after_a_fault() {
+    let mut story = Story::good();
+    story.cluster(&["10.0.0.1"], &["10.0.0.3"], 2);
+    story.revisions.last_mut().unwrap().at = 100;
+    let answers: [(Micros, &[&str]); 2] =
+        [(0, &["10.0.0.1", "10.0.0.2", "10.0.0.3"]), (95, &["10.0.0.1", "10.0.0.2"])];
+    let late = |faults: &[Micros]| {
+        let (verdicts, excused) = story.judged(&healthy(&answers), faults, false);
+        let late = excused.list_uses().into_iter().find(|(it, _)| *it == Exemption::LateCommit);
+        (broken_of(verdicts), late.map(|(_, used)| used))
+    };
+    assert_eq!(late(&[]), (vec!["I6".to_owned()], Some(ExemptionUse::default())));
+    assert_eq!(late(&[101]), late(&[]), "the fault came later");
+    let used = ExemptionUse { uses: 1, longest_seconds: Some(0) };
+    assert_eq!(late(&[50]), (Vec::new(), Some(used)));
+}
+
+#[test]
 fn unchanged_cluster_needs_another_template_despite_its_noted_revision() {
     let mut story = Story::good();
     story.write(vec![("/cke/sabakan/template", Some(b"{\"name\": \"b\"}".to_vec()), 0)]);
@@ -245,12 +299,31 @@ fn unchanged_cluster_needs_another_template_despite_its_noted_revision() {
 }
 
 #[test]
+fn retired_worker_may_stay_until_its_time_is_over() {
+    let all: (Micros, &[&str]) = (0, &["10.0.0.1", "10.0.0.2"]);
+    let retired = |seconds: u64| {
+        let mut answers = healthy(&[all]);
+        let (at, machines) = &mut answers.last;
+        *at = seconds * 1_000_000;
+        Arc::make_mut(machines)[1].state = MachineState::Retired;
+        broken_of(Story::good().judged(&answers, &[], true).0)
+    };
+    assert_eq!(retired(300), Vec::<String>::new());
+    assert_eq!(retired(400), ["I12"]);
+}
+
+#[test]
 fn quiescent_system_has_finished_its_work() {
     let all: (Micros, &[&str]) = (0, &["10.0.0.1", "10.0.0.2"]);
     let mut story = Story::good();
     assert_eq!(story.broken_at_the_end(&[all], true), Vec::<String>::new());
     story.repair(0, "10.0.0.2");
     assert_eq!(story.broken_at_the_end(&[all], true), ["I12"], "a repair is left in the middle");
+    let one: (Micros, &[&str]) = (0, &["10.0.0.1"]);
+    assert_eq!(Story::good().broken_at_the_end(&[all, one], true), ["I12"], "a node is no machine");
+    let mut story = Story::good();
+    story.write(vec![("/cke/sabakan/template", Some(b"{\"name\": \"b\"}".to_vec()), 0)]);
+    assert_eq!(story.broken_at_the_end(&[all], true), ["I12"], "the template is not applied");
     let mut story = Story::good();
     story.constrain(1, 2);
     assert_eq!(story.broken_at_the_end(&[all], true), ["I12"], "a worker is missing");
