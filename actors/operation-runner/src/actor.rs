@@ -16,6 +16,7 @@ mod rest;
 mod restore_commands;
 mod rotation;
 mod show;
+mod taints;
 mod tidy;
 mod wave_watch;
 mod workflow;

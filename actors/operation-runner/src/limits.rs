@@ -16,8 +16,11 @@ pub(crate) const BACK_OFF_MOST: Duration = Duration::from_secs(600);
 /// Time for which a resource that fails holds resources of later ranks: an operator notices the failure, and resources
 /// that do not need it are not delayed for long.
 pub(crate) const RANK_HOLD: Duration = Duration::from_secs(30);
-/// Node objects that one operation changes: with 15 s each, it ends before it counts as lost.
+/// Node objects that one operation changes: an API server changes so many within [`NODE_CHANGES_DEADLINE`] with 0.3 s for each.
 pub(crate) const MAX_NODE_CHANGES: usize = 100;
+/// Time after which a command begins no further change of a Node object: with a webhook that does not answer, each change takes
+/// 10 s, and a stopped API server waits for the end of the command.
+pub(crate) const NODE_CHANGES_DEADLINE: Duration = Duration::from_secs(30);
 /// Objects that are read at the same time: an API server answers some thousands of small reads a second.
 pub(crate) const MOST_READS: usize = 16;
 /// Restarted containers that the state of a node names: enough to find the pods of one application.
@@ -138,8 +141,12 @@ const _: () = assert!(
     "a wave is looked at several times before it is good, and is good before it fails"
 );
 const _: () = assert!(
-    MAX_NODE_CHANGES as u64 * 15 < COMMAND_LOST.as_secs(),
-    "changes of Node objects, 15 s each, end before their command counts as lost"
+    MAX_NODE_CHANGES as u64 * 300 <= NODE_CHANGES_DEADLINE.as_secs() * 1000,
+    "an API server that answers changes all Node objects of an operation in time"
+);
+const _: () = assert!(
+    NODE_CHANGES_DEADLINE.as_secs() + 3 * 15 < COMMAND_LOST.as_secs(),
+    "the last change takes 15 s with each of three permits"
 );
 const _: () = assert!(API_SERVER_GRACE.as_secs() < END_BEFORE_REBOOT.as_secs());
 const _: () = assert!(

@@ -1,21 +1,19 @@
 //! The execution of commands on Kubernetes' containers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 use std::sync::{Arc, PoisonError};
 
 use madako_domain::canary::{Canary, is_planted};
-use madako_domain::cluster::{Cluster, Node, Taint};
+use madako_domain::cluster::{Cluster, Node};
 use madako_domain::component::Component;
 use madako_domain::containers::ContainerName;
-use madako_domain::invariants::{api_available, check_boot_taints};
+use madako_domain::invariants::api_available;
 use madako_domain::limits::PROXIES_FOLLOW;
 use madako_domain::skew::{KubernetesVersion, check_versions};
 use madako_protocol::authorities::IssuedCertificate;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::kubernetes_secrets::{EncryptionKeyChange, KubernetesSecretError};
 use madako_protocol::node::{ContainerSpec, FileContent, NodeAction, NodeFile, RUNNING};
-use madako_protocol::permit::Permit;
 use madako_protocol::secret::Secret;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -56,38 +54,6 @@ impl From<KubernetesError> for Failure {
 fn withdraws_endpoints(operation: &Operation) -> bool {
     let waits = |command: &RunnerCommand| *command == RunnerCommand::Kubernetes(Command::WaitForProxies);
     operation.commands.iter().any(waits) || is_planted(Canary::EndpointsLeftReady)
-}
-
-/// The nodes whose taints are refused, or not as they should be. Each backs off alone.
-#[derive(Default)]
-struct FailedTaints {
-    nodes: BTreeSet<String>,
-    why: Vec<String>,
-}
-
-impl FailedTaints {
-    fn note(&mut self, address: &str, why: Option<impl Display>) {
-        if let Some(why) = why {
-            self.nodes.insert(address.to_owned());
-            self.why.push(why.to_string());
-        }
-    }
-
-    /// A refusal concerns the node alone; any other error concerns the API servers.
-    fn note_error(&mut self, address: &str, error: KubernetesError) -> Result<(), Failure> {
-        match error {
-            KubernetesError::Refused { .. } => {
-                self.note(address, Some(error));
-                Ok(())
-            }
-            error => Err(error.into()),
-        }
-    }
-
-    fn into_result(self) -> Result<(), Failure> {
-        let Self { nodes, why } = self;
-        if nodes.is_empty() { Ok(()) } else { Err(Failure { nodes, why: why.join("; "), is_hold: false }) }
-    }
 }
 
 impl Executor {
@@ -136,35 +102,6 @@ impl Executor {
             (address, is_healthy)
         });
         healthy.collect()
-    }
-
-    /// I18, evaluated on the present Node object before each command that boots a kubelet.
-    pub(super) async fn refuse_untainted_boot(
-        &self,
-        operation: &Operation,
-        command: &Command,
-        basis: &Basis,
-    ) -> Result<(), Failure> {
-        let Command::RunContainer { component: Component::Kubelet, restart: false } = command else {
-            return Ok(());
-        };
-        let boot_taints = basis.kubernetes.iter().flat_map(|options| &options.boot_taints).cloned();
-        let boot_taints: Vec<Taint> = boot_taints.collect();
-        if boot_taints.is_empty() || is_planted(Canary::BootTaintsLate) {
-            return Ok(());
-        }
-        // The nodes back off, so that another client that removes their taints holds no other node.
-        let mut failed = FailedTaints::default();
-        for node in basis.cluster.nodes.iter().filter(|node| operation.targets.contains(&node.address)) {
-            match self.components.read_taints(&basis.servers, node.name()).await {
-                Ok(present) => {
-                    let violation = check_boot_taints(node.name(), present.as_deref(), &boot_taints);
-                    failed.note(&node.address, violation);
-                }
-                Err(error) => failed.note_error(&node.address, error)?,
-            }
-        }
-        failed.into_result()
     }
 
     /// I14, evaluated before each command that starts a component.
@@ -345,20 +282,7 @@ impl Executor {
                 self.run_on_all_targets(targets, |_| NodeAction::InstallCni { tools: tools() }).await
             }
             Command::RetaintBeforeKubeletBoot { nodes } => {
-                let mut failed = FailedTaints::default();
-                for node in basis.cluster.nodes.iter().filter(|node| nodes.iter().any(|it| it == node.name()))
-                {
-                    let add = |permit: Permit| {
-                        let (components, servers) = (Arc::clone(&self.components), &basis.servers);
-                        async move {
-                            components.add_taints(&permit, servers, node.name(), &options.boot_taints).await
-                        }
-                    };
-                    if let Err(error) = self.permits.try_effect(add).await {
-                        failed.note_error(&node.address, error)?;
-                    }
-                }
-                failed.into_result()
+                self.add_boot_taints(nodes, &options.boot_taints, basis).await
             }
             Command::AddEncryptionKey { key } => {
                 self.change_encryption_keys(&EncryptionKeyChange::Add(key.clone())).await
@@ -563,26 +487,4 @@ fn directory_of(path: &str) -> String {
     let below = path.strip_prefix(KUBERNETES).is_some_and(|rest| rest.starts_with('/'));
     let parent = || path.rsplit_once('/').map_or("/", |(parent, _)| parent);
     if below { KUBERNETES.to_owned() } else { parent().to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refused_taints_hold_their_nodes_and_other_errors_the_operation() {
-        let what = || "node a".to_owned();
-        let mut failed = FailedTaints::default();
-        assert!(
-            failed
-                .note_error("b", KubernetesError::Unavailable { what: what(), why: "x".to_owned() })
-                .is_err()
-        );
-        assert!(FailedTaints::default().into_result().is_ok());
-        let refused = KubernetesError::Refused { what: what(), status: 403, why: "a webhook".to_owned() };
-        assert!(failed.note_error("a", refused).is_ok());
-        let Err(Failure { nodes, why, is_hold }) = failed.into_result() else { panic!("a node failed") };
-        assert_eq!((nodes, is_hold), (BTreeSet::from(["a".to_owned()]), false));
-        assert!(why.contains("a webhook"), "{why}");
-    }
 }

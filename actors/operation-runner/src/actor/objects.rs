@@ -30,7 +30,7 @@ use crate::kubernetes::objects::operation::ObjectCommand as Command;
 use crate::kubernetes::objects::webhooks::{
     needed_certificate, needs_authority, with_authority, with_certificate,
 };
-use crate::limits::{LEAST_OBJECTS_PAUSE, PASSES_TO_AGREE};
+use crate::limits::{LEAST_OBJECTS_PAUSE, NODE_CHANGES_DEADLINE, PASSES_TO_AGREE};
 
 impl RunnerState {
     /// Decides, and decides again if an object differs although it was applied.
@@ -185,41 +185,53 @@ impl Executor {
     }
 
     async fn change_nodes(&self, changes: &[NodeChange], basis: &Basis) -> Result<(), Failure> {
-        let mut failed = FailedNodes::default();
-        for (place, change) in changes.iter().enumerate() {
-            let send = |permit: Permit| {
+        let names: Vec<&str> = changes.iter().map(|change| change.name.as_str()).collect();
+        let change = |place: usize| {
+            let change = &changes[place];
+            self.permits.try_effect(move |permit: Permit| {
                 let components = Arc::clone(&self.components);
                 async move { components.change_node(&permit, &basis.servers, change).await }
-            };
-            let result = self.permits.try_effect(send).await;
-            let is_unanswered = matches!(result, Err(KubernetesError::Unavailable { .. }));
-            failed.note_result(&change.name, result);
-            if is_unanswered {
-                // The others would wait as long, one after another.
-                failed.names.extend(changes[place..].iter().map(|change| change.name.clone()));
-                break;
-            }
-        }
-        failed.into_result()
+            })
+        };
+        change_one_by_one(&names, change).await
     }
 
     async fn remove_nodes(&self, names: &[String], basis: &Basis) -> Result<(), Failure> {
-        let mut failed = FailedNodes::default();
-        for (place, name) in names.iter().enumerate() {
-            let send = |permit: Permit| {
+        let all: Vec<&str> = names.iter().map(String::as_str).collect();
+        let remove = |place: usize| {
+            let name = &names[place];
+            self.permits.try_effect(move |permit: Permit| {
                 let components = Arc::clone(&self.components);
                 async move { components.remove_node(&permit, &basis.servers, name).await }
-            };
-            let result = self.permits.try_effect(send).await;
-            let is_unanswered = matches!(result, Err(KubernetesError::Unavailable { .. }));
-            failed.note_result(name, result);
-            if is_unanswered {
-                failed.names.extend(names[place..].iter().cloned());
-                break;
-            }
-        }
-        failed.into_result()
+            })
+        };
+        change_one_by_one(&all, remove).await
     }
+}
+
+/// Changes Node objects one after another, each by its place. Those that are not begun within [`NODE_CHANGES_DEADLINE`] are left to
+/// the next pass.
+async fn change_one_by_one<F>(names: &[&str], change: impl Fn(usize) -> F) -> Result<(), Failure>
+where
+    F: Future<Output = Result<(), KubernetesError>>,
+{
+    let end = Instant::now() + NODE_CHANGES_DEADLINE;
+    let mut failed = FailedNodes::default();
+    for (place, name) in names.iter().enumerate() {
+        if Instant::now() >= end {
+            failed.next = Some((*name).to_owned());
+            break;
+        }
+        let result = change(place).await;
+        let is_unanswered = matches!(result, Err(KubernetesError::Unavailable { .. }));
+        failed.note_result(name, result);
+        if is_unanswered {
+            // The others would wait as long, one after another.
+            failed.names.extend(names[place..].iter().map(|name| (*name).to_owned()));
+            break;
+        }
+    }
+    failed.into_result()
 }
 
 /// The Node objects that could not be changed. A failure costs no other node.
@@ -229,6 +241,8 @@ struct FailedNodes {
     why: Vec<String>,
     /// Other clients changed these meanwhile.
     changed: Vec<String>,
+    /// The first one that was not begun in time.
+    next: Option<String>,
 }
 
 impl FailedNodes {
@@ -243,18 +257,26 @@ impl FailedNodes {
         }
     }
 
-    /// A Node object that has changed since it was read is not a failure: the next pass decides on it anew.
+    /// A Node object that has changed since it was read, or that was not begun, is not a failure: the next pass decides on it anew.
     fn into_result(self) -> Result<(), Failure> {
-        if !self.names.is_empty() {
-            return Err(Failure { nodes: self.names, why: self.why.join("; "), is_hold: false });
+        let Self { names, mut why, changed, next } = self;
+        if !changed.is_empty() {
+            why.push(format!("these Node objects have changed since they were read: {}", changed.join(", ")));
         }
-        if self.changed.is_empty() {
+        why.extend(next.map(|next| left_to_next_pass(&next)));
+        if why.is_empty() {
             return Ok(());
         }
-        let why =
-            format!("these Node objects have changed since they were read: {}", self.changed.join(", "));
-        Err(Failure { nodes: BTreeSet::new(), why, is_hold: true })
+        let is_hold = names.is_empty();
+        Err(Failure { nodes: names, why: why.join("; "), is_hold })
     }
+}
+
+/// The reason for which a command ends early. It names the next node, so that it differs after each pass that goes on.
+pub(super) fn left_to_next_pass(next: &str) -> String {
+    format!(
+        "the Node objects from {next} on are left to the next pass: the others took {NODE_CHANGES_DEADLINE:?}"
+    )
 }
 
 #[cfg(test)]
@@ -282,5 +304,45 @@ mod tests {
         assert_eq!(failed(&apply, &["10.0.0.1"]), ["s"]);
         assert_eq!(failed(&update, &["10.0.0.1"]), ["b", "c"]);
         assert_eq!(failed(&update, &["c"]), ["c"], "the other one was changed");
+    }
+
+    /// The end of a command that changes the Node objects `0` to `9`. Each change takes so many seconds.
+    async fn end_of_changes(
+        seconds: u64,
+        result: Result<(), KubernetesError>,
+    ) -> (Vec<String>, bool, String) {
+        let names: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let change = |_: usize| {
+            let result = result.clone();
+            async move {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                result
+            }
+        };
+        match change_one_by_one(&names, change).await {
+            Ok(()) => (Vec::new(), false, String::new()),
+            Err(Failure { nodes, why, is_hold }) => (nodes.into_iter().collect(), is_hold, why),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_changes_of_node_objects_leave_the_others_to_the_next_pass() {
+        let what = || "Node object".to_owned();
+        let hanging = KubernetesError::Refused { what: what(), status: 500, why: "a webhook".to_owned() };
+        let began = Instant::now();
+        let (failed, is_hold, why) = end_of_changes(10, Err(hanging.clone())).await;
+        assert_eq!((began.elapsed().as_secs(), is_hold), (30, false), "{why}");
+        assert_eq!(failed, ["0", "1", "2"], "the others were not tried");
+        assert!(why.contains("a webhook") && why.contains("from 3 on"), "{why}");
+        // Changes that succeed are no failure, and the command is not complete.
+        let (failed, is_hold, why) = end_of_changes(10, Ok(())).await;
+        assert!(failed.is_empty() && is_hold && why.contains("from 3 on"), "{why}");
+        assert_eq!(end_of_changes(3, Ok(())).await, (Vec::new(), false, String::new()));
+        let (failed, _, _) = end_of_changes(2, Err(hanging)).await;
+        assert_eq!(failed.len(), 10, "a failure costs no other node");
+        let silent = KubernetesError::Unavailable { what: what(), why: "silence".to_owned() };
+        let (failed, is_hold, _) = end_of_changes(15, Err(silent)).await;
+        assert_eq!((failed.len(), is_hold), (10, false), "the others would wait as long");
     }
 }
