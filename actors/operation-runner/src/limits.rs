@@ -21,8 +21,11 @@ pub(crate) const MAX_NODE_CHANGES: usize = 100;
 /// Time after which a command begins no further change of a Node object: with a webhook that does not answer, each change takes
 /// 10 s, and a stopped API server waits for the end of the command.
 pub(crate) const NODE_CHANGES_DEADLINE: Duration = Duration::from_secs(30);
-/// Objects that are read at the same time: an API server answers some thousands of small reads a second.
+/// Resources that are read at the same time: an API server answers some thousands of small reads a second.
 pub(crate) const MOST_READS: usize = 16;
+/// Time for the read of one resource at all API servers together. A server answers within milliseconds; a conversion webhook that
+/// does not answer at one server does not answer at the next one.
+pub(crate) const RESOURCE_DEADLINE: Duration = Duration::from_secs(5);
 /// Restarted containers that the state of a node names: enough to find the pods of one application.
 pub(crate) const MOST_CONTAINERS_SHOWN: usize = 3;
 /// Refusals of Secrets that an error names: one webhook refuses all of them for the same reason.
@@ -147,6 +150,10 @@ const _: () = assert!(
 const _: () = assert!(
     NODE_CHANGES_DEADLINE.as_secs() + 3 * 15 < COMMAND_LOST.as_secs(),
     "the last change takes 15 s with each of three permits"
+);
+const _: () = assert!(
+    RESOURCE_DEADLINE.as_secs() < OBJECTS_DEADLINE.as_secs(),
+    "resources that are not answered leave their places to others"
 );
 const _: () = assert!(API_SERVER_GRACE.as_secs() < END_BEFORE_REBOOT.as_secs());
 const _: () = assert!(

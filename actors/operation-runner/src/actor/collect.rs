@@ -1,17 +1,16 @@
 //! Collects the states of all nodes and of etcd for one reconcile pass.
 
+mod objects;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use madako_domain::canary::{Canary, is_planted};
-use madako_domain::certificate::Validity;
 use madako_domain::cluster::Cluster;
 use madako_domain::component::Component;
 use madako_domain::containers::ContainerOptions;
 use madako_domain::node_status::{Bootstrap, ConfigVersion, FleetStatus, KubernetesAnswers, NodeStatus};
-use madako_domain::objects::{
-    Annotations, Content, FoundObject, Manifest, NodeObject, ObjectAnswers, ObjectName,
-};
+use madako_domain::objects::NodeObject;
 use madako_domain::record::RecordStatus;
 use madako_domain::resource::ResourceKey;
 use madako_domain::state::ClusterState;
@@ -25,14 +24,12 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use self::objects::{ObjectsToRead, ask_objects};
 use super::{Inputs, RunnerPorts};
 use crate::kubernetes::objects::apply::ReadResources;
-use crate::kubernetes::objects::decide::compared_objects;
-use crate::kubernetes::objects::static_resources::{DnsImages, static_resources};
-use crate::kubernetes::objects::webhooks::{needed_certificate, present_certificate};
 use crate::limits::{
     ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD, GATE_CHECKS, GATE_PAUSE, MOST_CHECKS,
-    MOST_READS, OBJECTS_DEADLINE, SERVER_VERSIONS_DEADLINE,
+    SERVER_VERSIONS_DEADLINE,
 };
 
 /// The answer of a node, with its address.
@@ -57,32 +54,6 @@ pub(crate) struct FleetQuestion {
     /// The nodes of the present wave of kubelets: addresses and names.
     watched: Vec<(String, String)>,
     objects: ObjectsToRead,
-}
-
-/// The objects of Kubernetes that a collection reads.
-#[derive(Debug, Clone, Default)]
-struct ObjectsToRead {
-    /// Their annotations show whether they are as wanted.
-    resources: Vec<ObjectName>,
-    /// Their annotations and the certificate of a webhook do.
-    certified: Vec<ObjectName>,
-    /// Their contents do.
-    compared: Vec<ObjectName>,
-}
-
-impl ObjectsToRead {
-    fn new(cluster: &Cluster, user: &ReadResources) -> Self {
-        let of_service = static_resources(&DnsImages::default_images());
-        let wanted = of_service.iter().chain(&user.wanted).map(|resource| &resource.manifest);
-        let (certified, resources): (Vec<_>, Vec<_>) =
-            wanted.partition(|manifest| needed_certificate(manifest).is_some());
-        let names = |manifests: Vec<&Manifest>| manifests.into_iter().map(|it| it.name().clone()).collect();
-        Self {
-            resources: names(resources),
-            certified: names(certified),
-            compared: compared_objects(&cluster.dns_service),
-        }
-    }
 }
 
 impl FleetQuestion {
@@ -121,15 +92,11 @@ impl FleetQuestion {
 
     /// The objects of Kubernetes that are read.
     pub(super) fn object_keys(&self) -> BTreeSet<ResourceKey> {
-        let ObjectsToRead { resources, certified, compared } = &self.objects;
-        resources.iter().chain(certified).chain(compared).map(|object| object.key.clone()).collect()
+        self.objects.keys()
     }
 
     pub(super) fn leave_out(&mut self, left_out: &BTreeSet<ResourceKey>) {
-        let ObjectsToRead { resources, certified, compared } = &mut self.objects;
-        for objects in [resources, certified, compared] {
-            objects.retain(|object| !left_out.contains(&object.key));
-        }
+        self.objects.leave_out(left_out);
     }
 
     /// True if etcd has data, as far as the nodes and the records show. Invariant I2 applies then.
@@ -340,85 +307,6 @@ pub(super) async fn read_server_versions(
         }
     }
     versions
-}
-
-enum ObjectAnswer {
-    Nodes(Option<Vec<NodeObject>>),
-    Resource(ResourceKey, FoundObject<Annotations>),
-    Certified(ResourceKey, FoundObject<Annotations>, Option<Validity>),
-    Content(ResourceKey, FoundObject<Content>),
-}
-
-/// Asks the API servers for all objects. An object without an answer in time is not decided on.
-async fn ask_objects(
-    components: &Arc<dyn Components>,
-    authorities: &Arc<dyn Authorities>,
-    servers: &[String],
-    wanted: &ObjectsToRead,
-) -> ObjectAnswers {
-    let (places, servers) = (Arc::new(Semaphore::new(MOST_READS)), Arc::new(servers.to_vec()));
-    let mut running: JoinSet<ObjectAnswer> = JoinSet::new();
-    let shared = || (Arc::clone(components), Arc::clone(&servers), Arc::clone(&places));
-    let (for_nodes, of_nodes, _) = shared();
-    running.spawn(async move { ObjectAnswer::Nodes(for_nodes.read_node_objects(&of_nodes).await.ok()) });
-    for object in wanted.resources.iter().cloned() {
-        let (components, servers, places) = shared();
-        running.spawn(async move {
-            // The semaphore is never closed.
-            let _place = places.acquire().await;
-            let found = components.read_annotations(&servers, &object).await;
-            ObjectAnswer::Resource(object.key, found)
-        });
-    }
-    for object in wanted.certified.iter().cloned() {
-        let ((components, servers, places), authorities) = (shared(), Arc::clone(authorities));
-        running.spawn(async move {
-            let _place = places.acquire().await;
-            // The private key beside the certificate ends with this task.
-            let found = components.read_object(&servers, &object).await;
-            let certificate = found.content().and_then(present_certificate);
-            let validity = certificate.and_then(|text| authorities.validity(&text));
-            ObjectAnswer::Certified(object.key, annotations_of(found), validity)
-        });
-    }
-    for object in wanted.compared.iter().cloned() {
-        let (components, servers, places) = shared();
-        running.spawn(async move {
-            let _place = places.acquire().await;
-            let found = components.read_object(&servers, &object).await;
-            ObjectAnswer::Content(object.key, found)
-        });
-    }
-    let mut answers = ObjectAnswers::default();
-    let end = Instant::now() + OBJECTS_DEADLINE;
-    while let Ok(Some(joined)) = timeout_at(end, running.join_next()).await {
-        // A read that ended early leaves its object without an answer.
-        match joined {
-            Ok(ObjectAnswer::Nodes(nodes)) => answers.nodes = nodes,
-            Ok(ObjectAnswer::Resource(key, found)) => drop(answers.resources.insert(key, found)),
-            Ok(ObjectAnswer::Certified(key, found, validity)) => {
-                answers.certificates.insert(key.clone(), validity);
-                answers.resources.insert(key, found);
-            }
-            Ok(ObjectAnswer::Content(key, found)) => drop(answers.contents.insert(key, found)),
-            Err(_) => {}
-        }
-    }
-    answers
-}
-
-/// The annotations of an object that was read as a whole.
-fn annotations_of(found: FoundObject<Content>) -> FoundObject<Annotations> {
-    let text = |value: &Content| value.as_str().unwrap_or_default().to_owned();
-    match found {
-        FoundObject::Exists(content) => {
-            let annotations = content["metadata"]["annotations"].as_object().into_iter().flatten();
-            FoundObject::Exists(annotations.map(|(name, value)| (name.clone(), text(value))).collect())
-        }
-        FoundObject::Missing => FoundObject::Missing,
-        FoundObject::KindUnknown => FoundObject::KindUnknown,
-        FoundObject::Unread(why) => FoundObject::Unread(why),
-    }
 }
 
 /// The nodes whose kubelets the present wave has restarted.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use madako_domain::authority::Authority;
 use madako_domain::cluster::Cluster;
-use madako_domain::objects::{Manifest, NodeChange};
+use madako_domain::objects::{FoundObject, Manifest, NodeChange, NodeObject, ObjectAnswers};
 use madako_domain::resource::ResourceKey;
 use madako_domain::status::OperationPhase;
 use madako_protocol::actors::Collected;
@@ -38,15 +38,10 @@ impl RunnerState {
         let Some(found) = collected.kubernetes.as_ref().and_then(|answers| answers.objects.as_ref()) else {
             return decide(&with_failures(input, self.objects.failed()));
         };
-        let is_node = |key: &ResourceKey| *key == node_key(&key.name);
-        let is_read = |key: &ResourceKey| {
-            let is_node = is_node(key) && found.nodes.is_some();
-            is_node || found.resources.contains_key(key) || found.contents.contains_key(key)
-        };
         if !self.is_thinned {
-            let names: BTreeSet<&str> = found.nodes.iter().flatten().map(|node| node.name.as_str()).collect();
-            let is_known = |key: &ResourceKey| !is_node(key) || names.contains(key.name.as_str());
-            self.objects.retain(|key| is_read(key) && is_known(key));
+            let names = |nodes: &Vec<NodeObject>| nodes.iter().map(|node| node.name.clone()).collect();
+            let names: Option<BTreeSet<String>> = found.nodes.as_ref().map(names);
+            self.objects.retain(|key| may_be_wanted(found, names.as_ref(), key));
         }
         let decision = decide(&with_failures(input, self.objects.failed()));
         // In other phases the objects were not decided on.
@@ -54,7 +49,8 @@ impl RunnerState {
             decision.phase,
             OperationPhase::K8sMaintain | OperationPhase::StopControlPlane | OperationPhase::Completed
         );
-        if is_decided && self.objects.observe(&due_objects(&decision), is_read, input.now) {
+        if is_decided && self.objects.observe(&due_objects(&decision), |key| was_read(found, key), input.now)
+        {
             return decide(&with_failures(input, self.objects.failed()));
         }
         decision
@@ -103,6 +99,24 @@ impl RunnerState {
         self.surplus = Some((now, since));
         since.elapsed() >= self.given.interval * (PASSES_TO_AGREE - 1)
     }
+}
+
+/// True if an API server reported the state of an object.
+fn was_read(found: &ObjectAnswers, key: &ResourceKey) -> bool {
+    if *key == node_key(&key.name) {
+        return found.nodes.is_some();
+    }
+    found.resources.get(key).is_some_and(|answer| !matches!(answer, FoundObject::Unread(_)))
+        || found.contents.get(key).is_some_and(|answer| !matches!(answer, FoundObject::Unread(_)))
+}
+
+/// True unless the collection shows that an object is not wanted any more. `names` are those of the Node objects; `None`: no API
+/// server reported them. An object that was not read keeps its back-off.
+fn may_be_wanted(found: &ObjectAnswers, names: Option<&BTreeSet<String>>, key: &ResourceKey) -> bool {
+    if *key == node_key(&key.name) {
+        return names.is_none_or(|names| names.contains(&key.name));
+    }
+    found.resources.contains_key(key) || found.contents.contains_key(key)
 }
 
 /// The input with the failures of earlier changes.
@@ -344,5 +358,26 @@ mod tests {
         let silent = KubernetesError::Unavailable { what: what(), why: "silence".to_owned() };
         let (failed, is_hold, _) = end_of_changes(15, Err(silent)).await;
         assert_eq!((failed.len(), is_hold), (10, false), "the others would wait as long");
+    }
+
+    #[test]
+    fn an_object_that_was_not_read_keeps_its_back_off() {
+        let key = |text: &str| ResourceKey::parse(text).unwrap();
+        let (unread, read) = (key("ConfigMap/a/unread"), key("ConfigMap/a/read"));
+        let mut found = ObjectAnswers::default();
+        found.resources.insert(unread.clone(), FoundObject::Unread("silence".to_owned()));
+        found.resources.insert(read.clone(), FoundObject::Missing);
+        let keeps = |key: &ResourceKey, names: Option<&BTreeSet<String>>| may_be_wanted(&found, names, key);
+        for (key, is_asked, is_read) in [
+            (&unread, true, false),
+            (&read, true, true),
+            (&key("ConfigMap/a/gone"), false, false),
+            // No API server reported the Node objects.
+            (&node_key("n"), true, false),
+        ] {
+            assert_eq!((keeps(key, None), was_read(&found, key)), (is_asked, is_read), "{key}");
+        }
+        let names = BTreeSet::from(["n".to_owned()]);
+        assert!(keeps(&node_key("n"), Some(&names)) && !keeps(&node_key("m"), Some(&names)));
     }
 }

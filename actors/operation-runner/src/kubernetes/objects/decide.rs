@@ -226,19 +226,17 @@ pub fn wanted_resources(
 #[must_use]
 pub fn decide(input: &ObjectsInput<'_>) -> ObjectsDecision {
     let mut pass = Pass { input, decision: ObjectsDecision::default() };
-    match pass.find_answer(&service_account()) {
-        Some(FoundObject::Exists(_)) => {}
-        Some(FoundObject::Missing) => {
-            pass.add_held(Name::WaitKubernetes, service_account().key, ObjectBlockedBy::NotInitialized);
-            return pass.decision;
-        }
-        Some(FoundObject::Unread(why)) => {
-            let reason = ObjectBlockedBy::Unread { why: why.clone() };
-            pass.add_held(Name::WaitKubernetes, service_account().key, reason);
-            return pass.decision;
-        }
-        // Nothing is known about the objects.
-        Some(FoundObject::KindUnknown) | None => return pass.decision,
+    let unread = |why: &str| Some(ObjectBlockedBy::Unread { why: why.to_owned() });
+    let obstacle = match pass.find_answer(&service_account()) {
+        Some(FoundObject::Exists(_)) => None,
+        Some(FoundObject::Missing) => Some(ObjectBlockedBy::NotInitialized),
+        Some(FoundObject::Unread(why)) => unread(why),
+        Some(FoundObject::KindUnknown) => unread("no API server knows its kind"),
+        None => unread("not read in time"),
+    };
+    if let Some(reason) = obstacle {
+        pass.add_held(Name::WaitKubernetes, service_account().key, reason);
+        return pass.decision;
     }
     pass.resources();
     pass.decide_dns();

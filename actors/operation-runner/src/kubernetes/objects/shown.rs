@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::keys;
-use madako_domain::objects::{Annotations, FoundObject};
+use madako_domain::objects::FoundObject;
 use madako_domain::resource::ResourceKey;
 use madako_json::named;
 use serde::Serialize;
@@ -69,15 +69,19 @@ fn shown(
     Some(shown.map(|(key, (state, why))| ShownObject { key: key.to_string(), state, why }).collect())
 }
 
+/// The state of an object that nothing is due for.
+fn state_of<T>(found: Option<&FoundObject<T>>) -> (ObjectState, Vec<String>) {
+    match found {
+        None => (ObjectState::Unknown, vec!["it was not read".to_owned()]),
+        Some(FoundObject::Unread(why)) => (ObjectState::Unknown, vec![why.clone()]),
+        Some(_) => (ObjectState::Good, Vec::new()),
+    }
+}
+
 /// The state of each object, with the reasons.
 pub(super) fn show_all(objects: &ObjectsInput<'_>) -> BTreeMap<ResourceKey, (ObjectState, Vec<String>)> {
     let answers = objects.answers;
     let mut states: BTreeMap<ResourceKey, (ObjectState, Vec<String>)> = BTreeMap::new();
-    let state_of = |found: Option<&FoundObject<Annotations>>| match found {
-        None => (ObjectState::Unknown, vec!["it was not read".to_owned()]),
-        Some(FoundObject::Unread(why)) => (ObjectState::Unknown, vec![why.clone()]),
-        Some(_) => (ObjectState::Good, Vec::new()),
-    };
     let (wanted, due) = resources(objects);
     for resource in &wanted {
         states.insert(resource.key.clone(), state_of(answers.resources.get(&resource.key)));
@@ -86,7 +90,7 @@ pub(super) fn show_all(objects: &ObjectsInput<'_>) -> BTreeMap<ResourceKey, (Obj
         // A Service that is only read is none of the service's objects.
         let is_kept = !matches!(found, FoundObject::Missing) || *key == service_account().key;
         if is_kept && key.kind != "Service" {
-            states.entry(key.clone()).or_insert((ObjectState::Good, Vec::new()));
+            states.entry(key.clone()).or_insert_with(|| state_of(Some(found)));
         }
     }
     let decision = decide(objects);

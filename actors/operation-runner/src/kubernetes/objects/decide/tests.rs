@@ -173,10 +173,13 @@ fn everything_waits_for_the_controller_manager() {
     let mut world = World::new();
     let account = "ServiceAccount/kube-system/default";
     for (found, reason, state) in [
-        (FoundObject::Missing, "not-initialized", ObjectState::Held),
-        (FoundObject::Unread("silence".to_owned()), "unread", ObjectState::Unknown),
+        (Some(FoundObject::Missing), "not-initialized", ObjectState::Held),
+        (Some(FoundObject::Unread("silence".to_owned())), "unread", ObjectState::Unknown),
+        (Some(FoundObject::KindUnknown), "unread", ObjectState::Unknown),
+        (None, "unread", ObjectState::Unknown),
     ] {
-        world.set(&service_account(), found);
+        world.answers.contents.remove(&service_account().key);
+        world.answers.contents.extend(found.map(|found| (service_account().key, found)));
         assert_eq!(world.operations(), [""; 0]);
         assert_eq!(world.held(), [(account.to_owned(), reason)]);
         assert_eq!(world.state(account).0, state);
