@@ -532,6 +532,7 @@ impl RunnerState {
         let mut question = FleetQuestion::new(inputs, self.seen_data, self.refused, passed);
         self.left_out = self.objects_left_out(&question.object_keys());
         question.leave_out(&self.left_out);
+        question.accept_restarts(&self.nodes_with_accepted_restarts(inputs));
         let prefix = self.given.nodes.clone();
         let ports = self.given.ports.clone();
         let task = Task::start_anew(async move {

@@ -37,7 +37,8 @@ pub(crate) const MAX_KNOWN_FILES: usize = 64;
 pub(crate) const LEAST_REST_READS: usize = 6;
 /// Passes within which each object is read while nothing is to be done: ten minutes with the default interval.
 pub(crate) const REST_PASSES: usize = 10;
-/// Time for the reads of all objects: the answers of a slow API server to a thousand resources still fit.
+/// Time for the reads of all objects, and for those of the pods of a wave: the answers of a slow API server to a thousand resources
+/// still fit.
 pub(crate) const OBJECTS_DEADLINE: Duration = Duration::from_secs(60);
 /// Time for the versions of all API servers. A server answers within milliseconds, the port gives up one that does not answer
 /// after 5 s, and a certificate for the first request may be issued before.

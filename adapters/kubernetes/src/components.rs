@@ -328,7 +328,7 @@ impl Components for NodeComponents {
     ) -> Result<Vec<String>, KubernetesError> {
         let what = format!("restarted containers on node {node}");
         let ask = |server: Arc<ApiServer>| async move {
-            let pods = server.listed_pods(node).await?;
+            let pods = server.cached_pods(node).await?;
             Ok(pods.iter().flat_map(|pod| convert::restarted_containers(pod, since)).collect())
         };
         self.ask_any_server(&what, servers, ask).await

@@ -29,7 +29,7 @@ use super::{Inputs, RunnerPorts};
 use crate::kubernetes::objects::apply::ReadResources;
 use crate::limits::{
     ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD, GATE_CHECKS, GATE_PAUSE, MOST_CHECKS,
-    SERVER_VERSIONS_DEADLINE,
+    OBJECTS_DEADLINE, SERVER_VERSIONS_DEADLINE,
 };
 
 /// The answer of a node, with its address.
@@ -51,7 +51,7 @@ pub(crate) struct FleetQuestion {
     asks_kubernetes: bool,
     /// Addresses of the API servers that have passed the gate since their start. `None`: one check is enough for each.
     passed: Option<BTreeSet<String>>,
-    /// The nodes of the present wave of kubelets: addresses and names.
+    /// The nodes of the present wave of kubelets whose containers must not restart: addresses and names.
     watched: Vec<(String, String)>,
     objects: ObjectsToRead,
 }
@@ -97,6 +97,11 @@ impl FleetQuestion {
 
     pub(super) fn leave_out(&mut self, left_out: &BTreeSet<ResourceKey>) {
         self.objects.leave_out(left_out);
+    }
+
+    /// Asks for no restarted containers on nodes where they may restart.
+    pub(super) fn accept_restarts(&mut self, on: &BTreeSet<String>) {
+        self.watched.retain(|(address, _)| !on.contains(address));
     }
 
     /// True if etcd has data, as far as the nodes and the records show. Invariant I2 applies then.
@@ -220,8 +225,12 @@ impl FleetQuestion {
             let (components, servers) = (Arc::clone(components), servers.to_vec());
             let (address, name) = (address.clone(), name.clone());
             asked.spawn(async move {
-                let restarted = components.restarted_containers(&servers, &name, since).await;
-                (address, restarted.map_err(|error| error.to_string()))
+                let asking = components.restarted_containers(&servers, &name, since);
+                let restarted = match timeout(OBJECTS_DEADLINE, asking).await {
+                    Ok(answered) => answered.map_err(|error| error.to_string()),
+                    Err(_) => Err(format!("no API server answered within {OBJECTS_DEADLINE:?}")),
+                };
+                (address, restarted)
             });
         }
         asked.join_all().await.into_iter().collect()

@@ -6,6 +6,8 @@ use std::time::Duration;
 use madako_domain::rollout::WatchEnd;
 use tokio::time::Instant;
 
+use super::{Inputs, RunnerState};
+use crate::kubernetes::minor_upgrade::emptied_nodes;
 use crate::kubernetes::rollout::WatchedState;
 use crate::limits::{WAVE_DEADLINE, WAVE_GOOD};
 
@@ -18,6 +20,9 @@ struct WatchTimes {
     began: Instant,
     /// Time since which it is good; `None`: it is not.
     good_since: Option<Instant>,
+    /// Time of the first look that did not tell whether containers restarted. A look that does leaves it: the watch of a node
+    /// that is good for long enough ends.
+    unchecked_since: Option<Instant>,
 }
 
 impl WaveWatch {
@@ -33,7 +38,8 @@ impl WaveWatch {
         self.0.retain(|node, _| watched.contains(node));
         let mut ends = BTreeMap::new();
         for node in watched {
-            let times = self.0.entry(node.clone()).or_insert(WatchTimes { began: now, good_since: None });
+            let anew = WatchTimes { began: now, good_since: None, unchecked_since: None };
+            let times = self.0.entry(node.clone()).or_insert(anew);
             let end = match states.get(node) {
                 None | Some(WatchedState::NotRestarted) => Some(WatchEnd::Dropped),
                 Some(WatchedState::Good) => {
@@ -42,8 +48,14 @@ impl WaveWatch {
                 }
                 // The API is not a fault of the node: the watch begins anew.
                 Some(WatchedState::Unknown) => {
-                    *times = WatchTimes { began: now, good_since: None };
+                    *times = anew;
                     None
+                }
+                // The node may be bad, whatever keeps its pods from the check: it does not count as good, and not for ever as new.
+                Some(WatchedState::Unchecked(why)) => {
+                    let since = times.unchecked_since.unwrap_or(now);
+                    *times = WatchTimes { unchecked_since: Some(since), ..anew };
+                    (now - since >= WAVE_DEADLINE).then(|| WatchEnd::Failed(why.clone()))
                 }
                 Some(WatchedState::Bad(why)) => {
                     times.good_since = None;
@@ -67,6 +79,20 @@ impl WaveWatch {
             (since + WAVE_GOOD).saturating_duration_since(now)
         };
         self.0.values().map(left).max()
+    }
+}
+
+impl RunnerState {
+    /// Addresses of the nodes on which containers may restart with the kubelet, as far as the last decision and the state of the
+    /// reboot queue tell. They are not asked for restarted containers.
+    pub(super) fn nodes_with_accepted_restarts(&self, inputs: &Inputs) -> BTreeSet<String> {
+        let reboots = &inputs.state.repair.reboots;
+        let emptied = emptied_nodes(self.given.settings.minor_upgrade, reboots, &inputs.cluster, None);
+        let in_place = || {
+            let nodes = inputs.cluster.nodes.iter().map(|node| &node.address);
+            nodes.filter(|address| !self.same_minor.contains(*address)).cloned().collect()
+        };
+        emptied.unwrap_or_else(in_place)
     }
 }
 
@@ -111,5 +137,25 @@ mod tests {
         );
         assert_eq!(watch.note(std::iter::empty(), &BTreeMap::new(), began), BTreeMap::new());
         assert_eq!(watch.pause(began), None);
+    }
+
+    #[test]
+    fn a_node_whose_containers_cannot_be_checked_fails_with_the_reason() {
+        let watched = ["a".to_owned()];
+        let mut watch = WaveWatch::default();
+        let began = Instant::now();
+        let mut note = |state: WatchedState, seconds: u32| {
+            let states = BTreeMap::from([("a".to_owned(), state)]);
+            watch.note(watched.iter(), &states, began + SECOND * seconds).into_values().next()
+        };
+        let unchecked = || WatchedState::Unchecked("silence".to_owned());
+        assert_eq!(note(unchecked(), 0), None);
+        assert_eq!(note(WatchedState::Unknown, 200), None, "no API server answers at all");
+        assert_eq!(note(unchecked(), 210), None);
+        assert_eq!(note(WatchedState::Good, 490), None, "one look is not enough");
+        assert_eq!(note(unchecked(), 509), None);
+        assert_eq!(note(unchecked(), 510), Some(WatchEnd::Failed("silence".to_owned())));
+        assert_eq!(note(WatchedState::Good, 511), None);
+        assert_eq!(note(WatchedState::Good, 541), Some(WatchEnd::Good));
     }
 }

@@ -466,7 +466,8 @@ fn roll_obstacle(input: &KubernetesInput<'_>) -> Option<BlockedBy> {
         rollout if rollout.image != input.wanted.image => None,
         rollout if rollout.halted => Some(BlockedBy::RollHalted { nodes: addresses(&rollout.failed) }),
         rollout if !rollout.watched.is_empty() => {
-            Some(BlockedBy::WaveWatched { nodes: addresses(&rollout.watched) })
+            let unchecked = input.status.unchecked_containers().cloned();
+            Some(BlockedBy::WaveWatched { nodes: addresses(&rollout.watched), unchecked })
         }
         _ => None,
     }

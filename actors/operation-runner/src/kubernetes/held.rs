@@ -71,6 +71,8 @@ pub enum KubernetesBlockedBy {
     /// The nodes of the present wave are not Ready for long enough.
     WaveWatched {
         nodes: Vec<String>,
+        /// The reason for which the restarted containers of one of them are not known.
+        unchecked: Option<String>,
     },
     /// Too many nodes failed after their restart.
     RollHalted {
@@ -162,8 +164,12 @@ impl fmt::Display for KubernetesBlockedBy {
                 write!(f, "these come first, or are not known to be healthy: {}", nodes.join(", "))
             }
             Self::Wave => f.write_str("these nodes wait for a later wave"),
-            Self::WaveWatched { nodes } => {
-                write!(f, "these nodes restarted, and are not Ready for long enough: {}", nodes.join(", "))
+            Self::WaveWatched { nodes, unchecked } => {
+                write!(f, "these nodes restarted, and are not Ready for long enough: {}", nodes.join(", "))?;
+                match unchecked {
+                    Some(why) => write!(f, "; no API server told whether containers restarted with them: {why}"),
+                    None => Ok(()),
+                }
             }
             Self::RollHalted { nodes } => write!(
                 f,

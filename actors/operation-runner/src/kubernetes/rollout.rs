@@ -11,6 +11,9 @@ use super::outdated::{ComponentComparison, Wanted};
 use super::status::{ComponentStatus, KubernetesStatus};
 use crate::limits::MOST_CONTAINERS_SHOWN;
 
+/// The begin of the reason for which a node does not count as good.
+const UNCHECKED: &str = "no API server told whether containers restarted with the kubelet";
+
 /// The state of a node of the present wave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WatchedState {
@@ -18,6 +21,8 @@ pub(crate) enum WatchedState {
     /// The component differs from the wanted one: it did not restart.
     NotRestarted,
     Bad(String),
+    /// No API server reports whether containers restarted with the kubelet, for this reason; the node is good otherwise.
+    Unchecked(String),
     /// No API server reports whether the node is Ready.
     Unknown,
 }
@@ -54,7 +59,10 @@ pub(crate) fn watched_state(
         (_, Some(ready)) if is_before(ready[node.name()], found) => {
             bad("the kubelet has not reported since its start")
         }
-        _ => match on_node.restarted.as_ref().filter(|_| !may_restart) {
+        _ if may_restart => WatchedState::Good,
+        // Kubelets report each restart within some seconds, and caches of API servers follow within a second. The last of the looks
+        // that make a wave good comes 30 s after the first one, which follows the start.
+        _ => match &on_node.restarted {
             Some(Ok(containers)) if !containers.is_empty() => {
                 let shown =
                     containers.iter().take(MOST_CONTAINERS_SHOWN).cloned().collect::<Vec<_>>().join(", ");
@@ -63,8 +71,11 @@ pub(crate) fn watched_state(
                     "{count} containers restarted with the kubelet, among them {shown}"
                 ))
             }
-            Some(Err(_)) => WatchedState::Unknown,
-            _ => WatchedState::Good,
+            Some(Ok(_)) => WatchedState::Good,
+            Some(Err(why)) => WatchedState::Unchecked(format!("{UNCHECKED}: {why}")),
+            // Without the time of the start, no restart can be told from earlier ones.
+            None if found.container.started_at.is_none() => WatchedState::Good,
+            None => WatchedState::Unchecked(format!("{UNCHECKED}: none was asked yet")),
         },
     }
 }

@@ -26,6 +26,14 @@ pub struct KubernetesStatus<'a> {
     pub wanted_version: Option<KubernetesVersion>,
 }
 
+impl KubernetesStatus<'_> {
+    /// The reason for which the restarted containers of a node are not known; `None`: they are known wherever they were asked for.
+    #[must_use]
+    pub fn unchecked_containers(&self) -> Option<&String> {
+        self.nodes.values().find_map(|on_node| on_node.restarted.as_ref()?.as_ref().err())
+    }
+}
+
 /// The state of a node. A component that is missing has no container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KubernetesNode<'a> {

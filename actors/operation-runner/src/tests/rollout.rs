@@ -5,6 +5,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::fleet::{Fleet, X};
 use super::kubernetes::running;
+use crate::kubernetes::held::KubernetesBlockedBy;
 use crate::kubernetes::rollout::{ReadyNodes, WatchedState, is_rolled_out, watched_state};
 use crate::kubernetes::row;
 
@@ -58,7 +59,9 @@ fn a_node_is_good_while_it_is_ready_with_the_wanted_component() {
         };
         state(set, Some(&[X])).0
     };
-    assert_eq!(start(999), WatchedState::Good, "a report has whole seconds");
+    let unchecked = "no API server told whether containers restarted with the kubelet: none was asked yet";
+    let unchecked = WatchedState::Unchecked(unchecked.to_owned());
+    assert_eq!(start(999), unchecked, "a report has whole seconds");
     assert_eq!(start(1_000), bad("the kubelet has not reported since its start"));
     let outdate = |fleet: &mut Fleet| {
         fleet.node(X).containers.get_mut("kubelet").unwrap().image = "old:1".to_owned();
@@ -80,6 +83,21 @@ fn a_node_whose_containers_restarted_with_the_kubelet_is_bad_unless_that_is_want
     let why = "5 containers restarted with the kubelet, among them a/p0/c, a/p1/c, a/p2/c";
     assert_eq!(answer(names(5), false), WatchedState::Bad(why.to_owned()));
     assert_eq!(answer(names(5), true), WatchedState::Good);
-    assert_eq!(answer(Err("silence".to_owned()), false), WatchedState::Unknown);
+    let why = "no API server told whether containers restarted with the kubelet: silence";
+    assert_eq!(answer(Err("silence".to_owned()), false), WatchedState::Unchecked(why.to_owned()));
     assert_eq!(answer(Err("silence".to_owned()), true), WatchedState::Good);
+}
+
+#[test]
+fn the_wait_for_a_wave_names_the_reason_for_which_its_containers_are_not_known() {
+    let mut fleet = running();
+    let held = |fleet: &Fleet| {
+        let status = row::status(&fleet.input());
+        let unchecked = status.unchecked_containers().cloned();
+        KubernetesBlockedBy::WaveWatched { nodes: vec![X.to_owned()], unchecked }.to_string()
+    };
+    assert!(!held(&fleet).contains("containers"));
+    let answers = fleet.status.kubernetes.as_mut().unwrap();
+    answers.restarted.insert(X.to_owned(), Err("more than the limit".to_owned()));
+    assert!(held(&fleet).ends_with("whether containers restarted with them: more than the limit"));
 }

@@ -243,7 +243,11 @@ async fn kubelets_report(site: &dyn ComponentSite) {
     assert!(version.is_same_minor(&wanted), "{version}");
     assert!(restarted(name).await.is_empty());
     site.restart_container(name).await;
-    assert_eq!(restarted(name).await, [RESTARTED]);
+    let found = until("the restarted container shows", async || {
+        Some(restarted(name).await).filter(|found| !found.is_empty())
+    })
+    .await;
+    assert_eq!(found, [RESTARTED]);
     assert!(restarted(NODES[1]).await.is_empty(), "another node");
     site.stop_kubelet(name).await;
     let silent = until("the condition of the node is unknown", async || {

@@ -11,6 +11,7 @@ use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use madako_protocol::objects::Objects as _;
 use madako_protocol::permit::Permit;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use crate::components::HERE;
@@ -334,4 +335,19 @@ async fn the_api_server_of_a_kubeconfig_answers_for_the_control_plane() {
     components.check(Component::ApiServer, "127.0.0.1").await.unwrap_err();
     components.read_server_version("127.0.0.1").await.unwrap_err();
     assert!(fake.asked().iter().all(|asked| asked.target.contains("/nodes/10.0.0.1")), "{:?}", fake.asked());
+}
+
+#[tokio::test]
+async fn restarted_containers_are_those_of_running_pods_in_the_watch_cache() {
+    let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []}).to_string();
+    let fake = Fake::start(move |_| Reply::Whole(200, list.clone())).await;
+    let components = crate::components::components(Arc::new(Authority::new()), "https://127.0.0.1:1");
+    let components = components.with_server(&fake.access()).unwrap();
+    let since = OffsetDateTime::UNIX_EPOCH;
+    assert!(components.restarted_containers(&[], "10.0.0.1", since).await.unwrap().is_empty());
+    let target = fake.asked()[0].target.clone();
+    for part in ["resourceVersion=0", "spec.nodeName%3D10.0.0.1", "status.phase%21%3DSucceeded"] {
+        assert!(target.contains(part), "{part}: {target}");
+    }
+    assert!(!target.contains("limit="), "etcd would answer: {target}");
 }
