@@ -251,6 +251,7 @@ impl Actor for Runner {
             prepared: Arc::new(Mutex::new(BTreeMap::new())),
             versions: Arc::new(Mutex::new(BTreeMap::new())),
             kubernetes_versions: Arc::default(),
+            rewritten: Arc::default(),
         };
         let tidy = (given.mode == Mode::Act).then(|| {
             let authorities = Arc::clone(&given.ports.authorities);

@@ -89,13 +89,16 @@ pub(crate) fn names_on_targets(operation: &Operation) -> impl Iterator<Item = St
 
 /// The nodes that caused a failure, of which the command knows those on which it failed. If it knows none, its targets
 /// are the cause where it waits for a member that the operation has started on them, and in a bootstrap, which needs all
-/// of them.
+/// of them. A command of a rotation runs on none of its targets, also if its end is not known.
 pub(crate) fn nodes_at_fault<'o>(
     operation: &'o Operation,
     command: &Command,
     failed: &'o [String],
 ) -> &'o [String] {
-    use OperationName::{EtcdAddMember, EtcdBootstrap, EtcdStart};
+    use OperationName::{EtcdAddMember, EtcdBootstrap, EtcdStart, KubernetesRotateEncryptionKey};
+    if operation.name == KubernetesRotateEncryptionKey {
+        return &[];
+    }
     let is_of_targets = matches!(
         (operation.name, command),
         (EtcdBootstrap, _) | (EtcdStart | EtcdAddMember, Command::WaitEtcdSync { .. })
@@ -106,6 +109,7 @@ pub(crate) fn nodes_at_fault<'o>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kubernetes::command::KubernetesCommand;
     use crate::kubernetes::operation::KubernetesOperationName;
     use crate::operation::{single_command_operation, start};
 
@@ -118,8 +122,13 @@ mod tests {
         assert_eq!(nodes_at_fault(&operation, wait, std::slice::from_ref(&b)), std::slice::from_ref(&b));
         let prepare = Command::PrepareEtcdCertificates;
         assert_eq!(nodes_at_fault(&operation, &prepare, &[]), [""; 0], "an authority is the cause");
-        let restart = single_command_operation(OperationName::EtcdRestart, vec![a], wait.clone());
+        let restart = single_command_operation(OperationName::EtcdRestart, vec![a.clone()], wait.clone());
         assert_eq!(nodes_at_fault(&restart, wait, &[]), [""; 0], "another member is the cause");
+        let rewrite =
+            Command::Kubernetes(KubernetesCommand::RewriteSecrets { key: "2026-11-21T12:00:00Z".to_owned() });
+        let name = OperationName::KubernetesRotateEncryptionKey;
+        let rotation = single_command_operation(name, vec![a.clone(), b.clone()], rewrite.clone());
+        assert_eq!(nodes_at_fault(&rotation, &rewrite, &[a, b]), [""; 0], "it did not end in time");
     }
 
     #[test]

@@ -30,6 +30,12 @@ pub(crate) const RESOURCE_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) const MOST_CONTAINERS_SHOWN: usize = 3;
 /// Refusals of Secrets that an error names: one webhook refuses all of them for the same reason.
 pub(crate) const MOST_REFUSALS_SHOWN: usize = 3;
+/// Refusals of Secrets in a row after which a command rewrites no further Secret: a webhook refuses all of them for the same reason,
+/// and may take some seconds for each.
+pub(crate) const REFUSALS_IN_A_ROW: usize = 10;
+/// Time after which a command begins no further rewrite of a Secret. An API server rewrites some ten thousand within it, and a
+/// stopped member of etcd waits for the end of the command.
+pub(crate) const REWRITES_DEADLINE: Duration = Duration::from_secs(120);
 /// Configuration files of a component whose comparison is kept: those of some releases and settings of a fleet.
 pub(crate) const MAX_KNOWN_FILES: usize = 64;
 /// Objects that a pass reads while nothing is to be done, at least. With the health checks, leases and versions of five API
@@ -155,6 +161,11 @@ const _: () = assert!(
 const _: () = assert!(
     RESOURCE_DEADLINE.as_secs() < OBJECTS_DEADLINE.as_secs(),
     "resources that are not answered leave their places to others"
+);
+const _: () = assert!(MOST_REFUSALS_SHOWN < REFUSALS_IN_A_ROW);
+const _: () = assert!(
+    5 * 120 + REWRITES_DEADLINE.as_secs() + 3 * 15 < COMMAND_LOST.as_secs(),
+    "five API servers with two minutes each for the list of Secrets, the rewrites, and the last one of them"
 );
 const _: () = assert!(API_SERVER_GRACE.as_secs() < END_BEFORE_REBOOT.as_secs());
 const _: () = assert!(

@@ -111,6 +111,13 @@ impl ApiServer {
         Self { client, server, limits, nodes: Arc::clone(&self.nodes) }
     }
 
+    /// An API server whose answers a client of a test gives.
+    #[cfg(test)]
+    pub(crate) fn with_client(client: ServerClient) -> Self {
+        let nodes = Arc::new(WatchedNodes::new(1));
+        Self { client, server: "https://server.invalid".to_owned(), limits: Limits::default(), nodes }
+    }
+
     /// All objects of a kind that a selector matches, page by page.
     async fn list<T>(
         &self,

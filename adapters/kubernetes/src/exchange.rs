@@ -184,13 +184,13 @@ pub(crate) fn parse<T: DeserializeOwned>(call: Call<'_>, text: &str) -> Result<T
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::convert::Infallible;
 
     use super::*;
 
     /// A client of a server that gives each request this answer.
-    fn client(status: u16, body: &'static str) -> ServerClient {
+    pub(crate) fn client(status: u16, body: &'static str) -> ServerClient {
         let answer = move |_: Request<Body>| async move {
             let response = Response::builder().status(status).body(Body::from(body.as_bytes().to_vec()));
             Ok::<_, Infallible>(response.expect("a status and a body make an answer"))

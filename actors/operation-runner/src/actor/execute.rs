@@ -23,6 +23,7 @@ use ractor::{ActorRef, registry};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use super::rotation::Rewritten;
 use crate::command::{Command, RunMode, Volume};
 use crate::input::Images;
 use crate::kubernetes::options::KubernetesOptions;
@@ -49,6 +50,8 @@ pub(super) struct Executor {
     pub(super) prepared: Arc<Mutex<BTreeMap<String, Vec<NodeFile>>>>,
     pub(super) versions: Arc<Mutex<BTreeMap<String, EtcdVersion>>>,
     pub(super) kubernetes_versions: Arc<Mutex<BTreeMap<String, KubernetesVersion>>>,
+    /// The Secrets that earlier commands of a rotation have rewritten.
+    pub(super) rewritten: Arc<Mutex<Option<Rewritten>>>,
 }
 
 /// The configuration that an operation was decided on.
@@ -112,6 +115,9 @@ impl Executor {
     /// Executes the command of an operation. Dropping the future cancels it on all nodes.
     pub(super) async fn execute(&self, operation: &Operation, index: usize, basis: &Basis) -> OperationEnd {
         let command = &operation.commands[index];
+        if operation.name == OperationName::EtcdRestore {
+            self.forget_rewritten();
+        }
         let ended = match self.find_violation(operation, command, basis).await {
             Ok(()) => self.run(operation, command, basis).await,
             Err(failure) => Err(failure),

@@ -270,6 +270,7 @@ fn executor(etcd: Option<EtcdStatus>, servers: Servers, versions: &[(&str, &str)
         prepared: Arc::default(),
         versions: Arc::default(),
         kubernetes_versions: Arc::new(Mutex::new(versions)),
+        rewritten: Arc::default(),
     }
 }
 

@@ -49,7 +49,7 @@ fn withhold_message(object: &ObjectName, error: KubernetesError) -> KubernetesEr
 }
 
 /// The error about a Secret, without the API server's message.
-pub(super) fn withhold_message_of_secret(error: KubernetesError) -> KubernetesError {
+fn withhold_message_of_secret(error: KubernetesError) -> KubernetesError {
     match error {
         KubernetesError::Refused { what, status, .. } => {
             let why = "its message is withheld, because it may show a part of the Secret".to_owned();
@@ -247,7 +247,7 @@ impl Objects for NodeComponents {
 
     async fn list_secrets(&self, servers: &[String]) -> Result<Vec<SecretVersion>, KubernetesError> {
         let ask = |server: Arc<ApiServer>| async move { secrets::list_secrets(&server).await };
-        self.ask_any_server(secrets::ALL, servers, ask).await
+        self.ask_any_server(secrets::ALL, servers, ask).await.map_err(withhold_message_of_secret)
     }
 
     async fn rewrite_secret(
@@ -260,7 +260,8 @@ impl Objects for NodeComponents {
         let send =
             |server: Arc<ApiServer>| async move { secrets::rewrite_secret(&server, permit, secret).await };
         let what = secret.to_string();
-        limit_write(&what, self.ask_any_server(&what, servers, send)).await
+        let rewritten = limit_write(&what, self.ask_any_server(&what, servers, send)).await;
+        rewritten.map_err(withhold_message_of_secret)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Requests to one API server that let it encrypt Secrets anew. No content of a Secret is read.
+//! Requests to one API server that let it encrypt Secrets anew. No content of a Secret is read, but the message of an error may
+//! show a part of one: the port withholds it, after it has told whether another API server may answer better.
 //!
 //! An API server that is asked for a change without a difference writes the object nonetheless if the stored one is encrypted
 //! with another key than its first one.
@@ -12,7 +13,6 @@ use madako_protocol::permit::Permit;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::objects::withhold_message_of_secret;
 use crate::api::{ApiServer, FIELD_MANAGER};
 use crate::exchange::{self, Call, RequestDeadline};
 use crate::limits::{CHANGE_TRIES, MAX_SECRETS, SECRETS_DEADLINE};
@@ -54,7 +54,7 @@ pub(super) async fn list_secrets(server: &ApiServer) -> Result<Vec<SecretVersion
     let mut all = Vec::new();
     loop {
         let text = exchange::send_request(&server.client, call, request.list_metadata(&params), until).await;
-        let page: Page = exchange::parse(call, &text.map_err(withhold_message_of_secret)?)?;
+        let page: Page = exchange::parse(call, &text?)?;
         let items = page.items.unwrap_or_default();
         let next = page.metadata.continue_.filter(|token| !token.is_empty());
         // Empty pages with a continue token could go on until the deadline.
@@ -92,15 +92,37 @@ pub(super) async fn rewrite_secret(
         match exchange::send_request(&server.client, call, change, until).await {
             Ok(_) | Err(KubernetesError::NotFound { .. }) => return Ok(()),
             Err(KubernetesError::Refused { status: 409, .. }) if tries < CHANGE_TRIES => tries += 1,
-            Err(error) => return Err(withhold_message_of_secret(error)),
+            Err(error) => return Err(error),
         }
         let read = request.get_metadata(&secret.name, &GetParams::default());
         let text = match exchange::send_request(&server.client, call, read, until).await {
             Ok(text) => text,
             Err(KubernetesError::NotFound { .. }) => return Ok(()),
-            Err(error) => return Err(withhold_message_of_secret(error)),
+            Err(error) => return Err(error),
         };
         let found: Item = exchange::parse(call, &text)?;
         version = found.metadata.resource_version.unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::exchange::tests::client;
+
+    #[tokio::test]
+    async fn a_webhook_that_fails_for_a_secret_is_called_by_one_api_server() {
+        let failed = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
+            "reason": "InternalError", "message": "Internal error occurred: failed calling webhook: timeout"}"#;
+        let server = ApiServer::with_client(client(500, failed));
+        let permit = Permit::give(1, Instant::now() + Duration::from_secs(60));
+        let [namespace, name, resource_version] = ["a", "s", "1"].map(str::to_owned);
+        let secret = SecretVersion { namespace, name, resource_version };
+        let error = rewrite_secret(&server, &permit, &secret).await.unwrap_err();
+        assert!(!answer::is_of_server(&error), "{error}");
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use madako_domain::component::Component;
 use madako_domain::kubernetes::{EvictionOutcome, PodId};
+use madako_domain::objects::SecretVersion;
 use madako_kubernetes::{Limits, WRITE_DEADLINE};
 use madako_protocol::components::Components as _;
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
@@ -335,6 +336,22 @@ async fn the_api_server_of_a_kubeconfig_answers_for_the_control_plane() {
     components.check(Component::ApiServer, "127.0.0.1").await.unwrap_err();
     components.read_server_version("127.0.0.1").await.unwrap_err();
     assert!(fake.asked().iter().all(|asked| asked.target.contains("/nodes/10.0.0.1")), "{:?}", fake.asked());
+}
+
+#[tokio::test]
+async fn an_error_about_secrets_has_no_message_of_the_api_server() {
+    let fake = Fake::start(|_| Reply::Whole(500, status(500, "hunter2", &json!([])))).await;
+    let components = crate::components::components(Arc::new(Authority::new()), "https://127.0.0.1:1");
+    let components = components.with_server(&fake.access()).unwrap();
+    let [namespace, name, resource_version] = ["a", "s", "1"].map(str::to_owned);
+    let secret = SecretVersion { namespace, name, resource_version };
+    let errors = [
+        components.list_secrets(&[]).await.unwrap_err(),
+        components.rewrite_secret(&permit(), &[], &secret).await.unwrap_err(),
+    ];
+    for error in errors.map(|error| error.to_string()) {
+        assert!(error.contains("withheld") && !error.contains("hunter2"), "{error}");
+    }
 }
 
 #[tokio::test]
