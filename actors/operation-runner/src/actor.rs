@@ -186,6 +186,8 @@ pub struct RunnerState {
     objects: ObjectFailures,
     /// The last collection lacks objects that were applied since.
     is_thinned: bool,
+    /// The user-defined resources have changed since the begin of the newest collection.
+    has_new_resources: bool,
     kept: KeptAnswers,
     /// The objects that the collection under way does not read.
     left_out: BTreeSet<ResourceKey>,
@@ -281,6 +283,7 @@ impl Actor for Runner {
             resources: Arc::default(),
             objects: ObjectFailures::default(),
             is_thinned: false,
+            has_new_resources: false,
             kept: KeptAnswers::default(),
             left_out: BTreeSet::new(),
             surplus: None,
@@ -401,9 +404,10 @@ impl RunnerState {
         let is_other = self.state.as_deref().and_then(revision) != revision(&new);
         if self.state.as_ref().is_none_or(|last| last.resources != new.resources) {
             self.resources = Arc::new(ReadResources::new(&new.resources));
-            // The last collection did not ask for the new ones.
+            // The last collection did not ask for the new ones. One that is under way goes on, so that resources that change again
+            // and again delay no decision: the new ones are unread in it, and another one follows.
             self.collected = None;
-            self.collecting = None;
+            self.has_new_resources = true;
         }
         self.state = Some(new);
         if is_other {
@@ -483,6 +487,11 @@ impl RunnerState {
                 self.begin_operation(&inputs);
             }
         }
+        if self.has_new_resources && self.effects.may_decide_on(inputs.state.revision) {
+            // Nothing was begun, and the collection lacks the new resources.
+            self.collected = None;
+            return self.collect(&inputs);
+        }
         let now = Instant::now();
         let pauses = self.backing_off.remaining_pauses(now).map(|(_, until, _)| until - now);
         let watched = self.watch.pause(now).map(|pause| pause.max(LEAST_WAVE_PAUSE));
@@ -528,6 +537,7 @@ impl RunnerState {
         }
         self.collection += 1;
         self.asking = None;
+        self.has_new_resources = false;
         let (number, myself) = (self.collection, self.myself.clone());
         let passed = self.serving_since.keys().cloned().collect();
         let mut question = FleetQuestion::new(inputs, self.seen_data, self.refused, passed);

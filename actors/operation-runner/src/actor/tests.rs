@@ -29,6 +29,8 @@ use crate::kubernetes::operation::KubernetesOperationName;
 use crate::kubernetes::versions::{PresentImages, UnseenComponents};
 use crate::operation::{Operation, OperationName, single_command_operation};
 
+mod resources;
+
 /// An etcd that is only asked for its members, and authorities that are not asked.
 pub(super) struct Members(pub(super) Option<EtcdStatus>);
 
