@@ -44,7 +44,8 @@ fn read_rotation(state: &ClusterState) -> Result<Option<&EncryptionRotation>, &s
 /// True if the roll may change. An image that is not known would end the roll and forget its halt.
 fn has_roll(input: &Input<'_>) -> bool {
     let settings = input.settings;
-    settings.kubernetes == KubernetesMode::Act && !settings.unclear_images.contains_key(&ImageName::Kubernetes)
+    settings.kubernetes == KubernetesMode::Act
+        && !settings.unclear_images.contains_key(&ImageName::Kubernetes)
 }
 
 impl RunnerState {

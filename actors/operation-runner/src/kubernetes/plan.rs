@@ -19,6 +19,7 @@ use madako_domain::repair::queue::{Item, Items};
 use madako_domain::rollout::{Rollout, WatchEnd};
 use madako_domain::skew::{KubernetesVersion, Skew, check_upgrade};
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use super::decide::{Due, KubernetesInput, decide};
 use super::deprecated::RequestedApi;

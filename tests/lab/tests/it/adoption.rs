@@ -87,12 +87,7 @@ impl Authority {
     }
 
     /// The same with an end in a day.
-    pub(crate) fn issue_for_a_day(
-        &self,
-        name: &str,
-        addresses: &[&str],
-        names: &[&str],
-    ) -> (String, String) {
+    pub(crate) fn issue_for_a_day(&self, name: &str, addresses: &[&str], names: &[&str]) -> (String, String) {
         let mut params = dated(name);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         params.not_after = date_time_ymd(1970, 1, 1) + now + Duration::from_secs(24 * 3600);

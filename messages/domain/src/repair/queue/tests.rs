@@ -162,7 +162,10 @@ fn the_newest_reboot_command_of_a_node_that_ended_counts() {
     let values = [
         ("records/0000000000000001", first.as_str()),
         ("records/0000000000000002", last.as_str()),
-        ("records/0000000000000003", r#"{"operation":"reboot-reboot","targets":["a","b"],"status":"running"}"#),
+        (
+            "records/0000000000000003",
+            r#"{"operation":"reboot-reboot","targets":["a","b"],"status":"running"}"#,
+        ),
     ];
     let ends = decode(&values).0.records.reboot_ends();
     let ends: Vec<_> = ends.iter().map(|(node, end)| (node.as_str(), end.hour())).collect();
