@@ -220,6 +220,7 @@ fn decide_on<T>(
             ending: &BTreeSet::new(),
             rollout: Ok(None),
             reboots: &reboots,
+            reboot_ends: &BTreeMap::new(),
             rotation: Ok(None),
             objects: ObjectsPart::default(),
         }),

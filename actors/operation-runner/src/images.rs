@@ -111,7 +111,9 @@ fn containers_with_image(name: ImageName, state: &NodeStatus) -> impl Iterator<I
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
+    use madako_domain::images::GivenImages;
     use madako_domain::node_status::ConfigVersion;
 
     use super::*;
@@ -180,7 +182,7 @@ mod tests {
         silent.nodes.remove("10.0.0.2");
         let why = "most control plane nodes do not answer, and none of the others has an image";
         assert_eq!(etcd(&silent, &state).unwrap_err(), why);
-        state.images = madako_domain::images::GivenImages::from_yaml("etcd: b:1").unwrap();
+        state.images = Arc::new(GivenImages::from_yaml("etcd: b:1").unwrap());
         assert_eq!(etcd(&silent, &state).unwrap(), "b:1", "a given image needs no node");
     }
 

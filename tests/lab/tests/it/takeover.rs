@@ -12,6 +12,7 @@ use crate::fleet::Fleet;
 use crate::kubernetes_contract::{
     DNS_ADDRESS, Part, configurations, encryption, kubeconfig, objects, options, user_resource,
 };
+use crate::renewal::API_SERVER_NAMES;
 use crate::{contract, eventually, measured};
 
 const PKI: &str = "/etc/kubernetes/pki";

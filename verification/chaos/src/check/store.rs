@@ -125,9 +125,8 @@ impl StoreObservations<'_> {
         };
         let best = since(*oldest).map(|(_, observed)| judged_by(observed)).min_by_key(Vec::len);
         if best.as_ref().is_none_or(|wrong| !wrong.is_empty())
-            && let Some((at, _)) = since(oldest + to_microseconds(LATEST))
-                .filter(|(_, observed)| judged_by(observed).is_empty())
-                .next_back()
+            && let Some((at, _)) =
+                since(oldest + to_microseconds(LATEST)).rfind(|(_, observed)| judged_by(observed).is_empty())
             && self.is_leading_troubled(*at, now)
         {
             let late = Duration::from_micros(now.saturating_sub(at + oldest));
