@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use madako_lab::{ETCD_IMAGE, LOGIN, STORE, Store, TOOLS_IMAGE};
 use rcgen::{
@@ -87,10 +87,16 @@ impl Authority {
     }
 
     /// The same with an end in a day.
-    pub(crate) fn issue_for_a_day(&self, name: &str, addresses: &[&str], names: &[&str]) -> (String, String) {
+    pub(crate) async fn issue_for_a_day(
+        &self,
+        fleet: &Fleet,
+        name: &str,
+        addresses: &[&str],
+        names: &[&str],
+    ) -> (String, String) {
         let mut params = dated(name);
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        params.not_after = date_time_ymd(1970, 1, 1) + now + Duration::from_secs(24 * 3600);
+        let end = fleet.program("date", &["-d", "+1 day", "+%s"]).await.unwrap();
+        params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(end.trim().parse().unwrap());
         self.sign(params, addresses, names)
     }
 
@@ -322,8 +328,9 @@ impl Adopted {
     async fn renews_a_certificate_before_its_end(&self) {
         let address = self.fleet.address(1);
         let addresses = of_machine(Some(&address));
+        let server = self.authority("server");
         let (certificate, key) =
-            self.authority("server").issue_for_a_day(&address, &addresses, &SERVER_NAMES);
+            server.issue_for_a_day(&self.fleet, &address, &addresses, &SERVER_NAMES).await;
         let machine = self.fleet.machine(1);
         let containers = self.containers().await;
         self.fleet.service.kill().await.unwrap();

@@ -72,7 +72,8 @@ async fn served(fleet: &Fleet) -> Option<String> {
 pub(crate) async fn a_certificate_that_ends_soon_is_renewed(fleet: &Fleet, kubernetes: &Authority) {
     let (machine, before) = (fleet.machine(MACHINE), starts(fleet).await);
     let addresses = [&*machine.address(), "127.0.0.1", SERVICE];
-    let (certificate, key) = kubernetes.issue_for_a_day("kubernetes", &addresses, &API_SERVER_NAMES);
+    let (certificate, key) =
+        kubernetes.issue_for_a_day(fleet, "kubernetes", &addresses, &API_SERVER_NAMES).await;
     let began = Instant::now();
     // While no leader sees it, the API server reads the certificate.
     fleet.service.kill().await.unwrap();
