@@ -36,6 +36,26 @@ fn an_api_server_that_is_not_healthy_in_five_minutes_halts_the_others_until_it_i
 }
 
 #[test]
+fn an_api_server_that_ends_after_each_start_halts_the_others_as_soon() {
+    at_a_site(async |site| {
+        bootstrap(site).await.unwrap();
+        site.pass(OUTAGE).await;
+        site.options["kube-api"] = json!({"extra_args": ["--v=2"]});
+        let known = site.records.lock().unwrap().len();
+        site.cluster(&CONTROL_PLANE, &WORKERS).await;
+        let restarted = site.wait_begun("kube-apiserver-restart", known).await.unwrap();
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(400) {
+            site.nodes.end_container(&restarted[0], Component::ApiServer);
+            site.pass(Duration::from_secs(2)).await;
+        }
+        let failed: Vec<String> = site.rollout().await.failed_servers.into_keys().collect();
+        assert_eq!(failed, restarted, "each start would begin the time anew");
+        site.settled(&CONTROL_PLANE).await.unwrap();
+    });
+}
+
+#[test]
 fn a_component_that_ends_after_each_start_starts_ever_less_often_and_holds_no_other_operation() {
     at_a_site(async |site| {
         bootstrap(site).await.unwrap();

@@ -326,19 +326,17 @@ fn all_api_servers_start_together_if_none_runs() {
 fn an_api_server_that_ended_for_a_reboot_starts_after_the_reboot() {
     let mut fleet = Fleet::new(3, 0);
     fleet.of(A, Component::ApiServer).container.to_mut().running = false;
-    let start = ["kube-apiserver-restart: 10.0.0.1"];
+    let (start, held) =
+        (["kube-apiserver-restart: 10.0.0.1"], ["held kube-apiserver-restart reboots: 10.0.0.1"]);
     let mut rows_since = |status, seconds: i64, kubelet_runs, ended: Option<i64>| {
-        let end = ended.map(|seconds| (A.to_owned(), NOW - time::Duration::seconds(seconds)));
-        fleet.reboot_ends = end.into_iter().collect();
-        let since = NOW - time::Duration::seconds(seconds);
-        let entry =
-            RebootQueueEntry { status, last_transition_time: Some(since), ..RebootQueueEntry::new(A) };
+        let ago = |seconds| Some(NOW - time::Duration::seconds(seconds));
+        fleet.reboot_ends = ended.and_then(ago).map(|end| (A.to_owned(), end)).into_iter().collect();
+        let since = ago(seconds);
+        let entry = RebootQueueEntry { status, last_transition_time: since, ..RebootQueueEntry::new(A) };
         fleet.reboots.insert(0, Arc::new(Item { value: entry, created: 1, revision: 1 }));
         fleet.of(A, Component::Kubelet).container.to_mut().running = kubelet_runs;
-        let of_server = |row: &String| row.contains("apiserver");
-        fleet.rows().into_iter().filter(of_server).collect::<Vec<_>>()
+        fleet.rows().into_iter().filter(|row| row.contains("apiserver")).collect::<Vec<_>>()
     };
-    let held = ["held kube-apiserver-restart reboots: 10.0.0.1"];
     assert_eq!(rows_since(RebootStatus::Rebooting, 179, true, None), held);
     assert_eq!(rows_since(RebootStatus::Rebooting, 100, false, None), start, "the node went down");
     assert_eq!(rows_since(RebootStatus::Rebooting, 900, true, None), start, "it did not go down");
