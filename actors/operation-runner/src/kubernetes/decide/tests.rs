@@ -1,5 +1,3 @@
-mod rotation;
-
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -22,6 +20,7 @@ use crate::kubernetes::status::KubernetesNode;
 use crate::kubernetes::versions::is_component_of;
 
 mod renewal;
+mod rotation;
 mod waves;
 
 const A: &str = "10.0.0.1";
@@ -326,13 +325,13 @@ fn all_api_servers_start_together_if_none_runs() {
 fn an_api_server_that_ended_for_a_reboot_starts_after_the_reboot() {
     let mut fleet = Fleet::new(3, 0);
     fleet.of(A, Component::ApiServer).container.to_mut().running = false;
-    let (start, held) =
-        (["kube-apiserver-restart: 10.0.0.1"], ["held kube-apiserver-restart reboots: 10.0.0.1"]);
+    let [start, held] =
+        [["kube-apiserver-restart: 10.0.0.1"], ["held kube-apiserver-restart reboots: 10.0.0.1"]];
     let mut rows_since = |status, seconds: i64, kubelet_runs, ended: Option<i64>| {
         let ago = |seconds| Some(NOW - time::Duration::seconds(seconds));
         fleet.reboot_ends = ended.and_then(ago).map(|end| (A.to_owned(), end)).into_iter().collect();
-        let since = ago(seconds);
-        let entry = RebootQueueEntry { status, last_transition_time: since, ..RebootQueueEntry::new(A) };
+        let last_transition_time = ago(seconds);
+        let entry = RebootQueueEntry { status, last_transition_time, ..RebootQueueEntry::new(A) };
         fleet.reboots.insert(0, Arc::new(Item { value: entry, created: 1, revision: 1 }));
         fleet.of(A, Component::Kubelet).container.to_mut().running = kubelet_runs;
         fleet.rows().into_iter().filter(|row| row.contains("apiserver")).collect::<Vec<_>>()
