@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_datacenter_sim::nodes::NodePlace;
+use madako_domain::invariants::Id;
 use madako_domain::keys;
 use madako_domain::machine::MachineState;
 use madako_faults::{Act, ClientKind, Scenario, Span};
@@ -40,6 +41,9 @@ const BETWEEN_CHANGES: Duration = Duration::from_millis(250);
 /// Maximum time and interval of the wait for the retired worker: it retires, waits, and leaves with the next poll.
 const LEAVES_WITHIN: Duration = Duration::from_secs(12 * 60);
 const POLL: Duration = Duration::from_secs(10);
+
+/// Maximum time until the requested repair of a control plane node begins: the repairs before it in the queue end.
+const BEGINS_WITHIN: Duration = Duration::from_secs(10 * 60);
 
 /// Maximum time until etcd has the members that a changed control plane asks for: one operation after the other, each
 /// within a minute, after the longest back-off of a node.
@@ -190,6 +194,7 @@ impl PromiseDrill<'_> {
         self.silence_registry().await;
         self.break_members().await;
         self.break_majority().await;
+        self.repair_control_plane().await;
         for address in repaired.iter().chain(&unasked) {
             self.set_state(address, MachineState::Healthy);
         }
@@ -287,6 +292,28 @@ impl PromiseDrill<'_> {
         self.wait(INTERVAL).await;
         lost.iter().for_each(|place| nodes.end(place, Act::Kill));
         self.wait_until_in_sync(&nodes, control_plane.len()).await;
+    }
+
+    /// Breaks two control plane nodes at once, and requests the repairs of both, unless a control plane node was under repair
+    /// before: random acts of users may not have reached I8.
+    async fn repair_control_plane(&mut self) {
+        let history = self.injector.world.history.clone();
+        let is_judged = || history.judgement_counts().get(&Id::I8).is_some_and(|count| *count > 0);
+        if is_judged() {
+            return;
+        }
+        self.note("two control plane nodes are to be repaired");
+        let (control_plane, _) = self.nodes_by_role();
+        let _ = self.clients.queue.add_control_plane().await;
+        for _ in 0..BEGINS_WITHIN.as_secs() / POLL.as_secs() {
+            self.wait(POLL).await;
+            if is_judged() {
+                break;
+            }
+        }
+        for address in &control_plane {
+            self.set_state(address, MachineState::Healthy);
+        }
     }
 
     /// Waits until etcd has this number of members, or for [`FOLLOWS_WITHIN`].

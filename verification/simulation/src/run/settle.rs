@@ -40,10 +40,8 @@ const EXERCISED: [Id; 9] = [Id::I1, Id::I3, Id::I4, Id::I5, Id::I6, Id::I7, Id::
 /// Invariants whose subject each world with operations has.
 const OF_OPERATIONS: [Id; 2] = [Id::I2, Id::I10];
 
-/// Invariants whose subject is a control plane node under repair or reboot: runs with reboots have it, and long runs with
-/// users of the queue, which break control plane nodes about twice an hour.
+/// Invariants whose subject is a control plane node under repair or reboot: runs with reboots have it, and so do drills.
 const OF_BUSY_CONTROL_PLANE: [Id; 1] = [Id::I8];
-const BUSY_WITHIN: Span = Span::from_seconds(2 * 60 * 60);
 
 /// Time until the quiet period that the settings of the run allow: the lease ends, three polls, waiting applications
 /// may move, and failed work is retried.
@@ -179,7 +177,7 @@ pub(super) async fn settle_run(
     found.extend(check_full_length(to_the_end, kept && violations.is_empty() && found.is_empty()));
     let judged = history.judgement_counts();
     let (places, operates) = (scenario.world.places_applications(), scenario.world.runs_operations());
-    let busy = has_reboots || drilled && length >= BUSY_WITHIN;
+    let busy = has_reboots || drilled;
     let not_exercised = EXERCISED
         .into_iter()
         .chain(OF_OPERATIONS.into_iter().filter(|_| operates))
