@@ -82,8 +82,9 @@ pub struct PlacementCounts {
 struct PlacementWrite {
     at: Duration,
     key: String,
-    /// True if only the attempts of an application that no cluster fits changed.
-    is_retry: bool,
+    /// True if only the attempts of an application that no cluster fits changed, or a scheduled backup is noted: both go on
+    /// in a quiet period.
+    is_periodic: bool,
 }
 
 #[derive(Default)]
@@ -218,12 +219,12 @@ impl PlacementChecker {
     }
 
     /// Keys that were written since a time, without retries that the back-off of an application without a fitting
-    /// cluster permits.
+    /// cluster permits, and without backups.
     #[must_use]
     pub fn changes_since(&self, since: Duration) -> Vec<(Duration, String)> {
         let judged = self.judged.lock().unwrap();
         let first = judged.writes.partition_point(|written| written.at < since);
-        let counted = judged.writes[first..].iter().filter(|written| !written.is_retry);
+        let counted = judged.writes[first..].iter().filter(|written| !written.is_periodic);
         counted.map(|written| (written.at, written.key.clone())).collect()
     }
 
@@ -337,7 +338,7 @@ impl JudgedPlacement {
         self.writes.extend(events.iter().map(|event| PlacementWrite {
             at: now,
             key: event.key.clone(),
-            is_retry: retried.contains(&event.key),
+            is_periodic: retried.contains(&event.key) || event.key.ends_with(keys::ETCD_BACKUP),
         }));
         for (key, stored) in &after {
             match stored {
