@@ -328,16 +328,14 @@ impl<'a> View<'a> {
                 return (next, self.reboot_waits(&entry.node, is_control_plane));
             }
             Some(Drain::Done) => {
-                let waits = self.reboot_waits(&entry.node, is_control_plane);
-                let of_control_plane = waits.as_ref().filter(|waits| {
-                    matches!(waits, BlockedBy::EtcdNotGood { .. } | BlockedBy::ApiNotAvailable { .. })
-                });
-                return match of_control_plane.filter(|_| until < self.now) {
+                return match self.reboot_waits(&entry.node, is_control_plane) {
                     // The failed member or API server may need a repair, and control plane nodes are away one at a time.
-                    Some(waits) => {
+                    Some(waits @ (BlockedBy::EtcdNotGood { .. } | BlockedBy::ApiNotAvailable { .. }))
+                        if until < self.now =>
+                    {
                         (Action::BackOff(AbortReason::Timeout { waits: Some(waits.to_string()) }), None)
                     }
-                    None => (next, waits),
+                    waits => (next, waits),
                 };
             }
             Some(Drain::Failed { why }) => {
