@@ -10,6 +10,8 @@ use madako_domain::cluster::Cluster;
 use madako_domain::component::Component;
 use madako_domain::containers::Container;
 use madako_domain::images::ImageName;
+use madako_domain::keys;
+use madako_domain::restart::RestartRequest;
 use madako_faults::{Scenario, Span};
 use madako_supervisor::nodes::{KubernetesMode, Settings};
 
@@ -18,7 +20,7 @@ use crate::history::History;
 use crate::network::Endpoint;
 use crate::nodes::{NodeCounts, Nodes, node_ports};
 use crate::repair::RepairJudge;
-use crate::world::World;
+use crate::world::{PREFIX, World};
 
 /// The image of etcd from the middle of a run on: newer than the default one.
 const NEXT_ETCD: &str = "ghcr.io/cybozu/etcd:3.5.16.1";
@@ -55,16 +57,26 @@ pub(super) fn enable_operations(scenario: &Scenario, seed: u64, world: &mut Worl
     world.nodes = Some(nodes);
 }
 
+/// Time after the begin of a rollout, and then the pause, after which the operator asks for the restarts that the service holds
+/// because etcd has too few members: a rollout of images takes minutes.
+const BETWEEN_REQUESTS: Duration = Duration::from_secs(10 * 60);
+
+/// Smallest number of members of etcd of which the service restarts one without a request.
+const ENOUGH_MEMBERS: usize = 3;
+
 /// A rollout of the service with other images: one instance after the other restarts with them.
 pub(super) struct Rollout {
     begins: Duration,
+    /// Time of the operator's next look for held restarts.
+    looks_at: Duration,
     /// Instances that have not restarted yet; `None` before the beginning.
     waiting: Option<BTreeSet<&'static str>>,
 }
 
 impl Rollout {
     pub(super) fn for_length(length: Duration) -> Self {
-        Self { begins: length / 2, waiting: None }
+        let begins = length / 2;
+        Self { begins, looks_at: begins + BETWEEN_REQUESTS, waiting: None }
     }
 
     /// Returns the instance to restart now.
@@ -96,8 +108,41 @@ impl Rollout {
 }
 
 impl Injector {
-    /// Restarts the next instance of the rollout.
+    /// Asks for the restart of each member with an older image while etcd has too few members for restarts without a request,
+    /// as the reason of such a restart advises.
+    async fn request_held_restarts(&mut self, now: Duration) {
+        let Some(rollout) = self.rollout.as_mut().filter(|rollout| now >= rollout.looks_at) else { return };
+        rollout.looks_at = now + BETWEEN_REQUESTS;
+        let (Some(nodes), Some(cluster)) = (&self.world.nodes, self.world.checker.current_cluster()) else {
+            return;
+        };
+        let is_outdated = |address: &str| {
+            let view = nodes.nodes.view_node(address).filter(|view| view.is_on);
+            let etcd = view.and_then(|view| view.containers.get(Container::Etcd.name()).cloned());
+            etcd.is_some_and(|etcd| etcd.running && etcd.image != NEXT_ETCD)
+        };
+        let members: Vec<&str> = cluster.control_plane().map(|node| &*node.address).collect();
+        if members.len() >= ENOUGH_MEMBERS {
+            return;
+        }
+        let request = RestartRequest { requested_at: self.world.clock.now() };
+        let value = serde_json::to_vec(&request).expect("a time is a string of JSON");
+        for address in members.into_iter().filter(|address| is_outdated(address)) {
+            let key = format!("{PREFIX}{}", keys::etcd_restart(address));
+            let done = match self.world.store.operator_client().await {
+                Ok(mut client) => client.put(key, value.clone(), None).await.map(|_| ()),
+                Err(error) => Err(error),
+            };
+            let done = done.map_or_else(|error| format!("in vain: {error}"), |()| "done".to_owned());
+            self.world
+                .history
+                .note("operator", format_args!("asks for a restart of etcd on {address}: {done}"));
+        }
+    }
+
+    /// Restarts the next instance of the rollout, and asks for restarts of etcd.
     pub(super) async fn roll_out(&mut self, now: Duration) {
+        self.request_held_restarts(now).await;
         let Some(mut rollout) = self.rollout.take() else { return };
         let name = rollout.next_due_step(now, self);
         self.rollout = Some(rollout);
