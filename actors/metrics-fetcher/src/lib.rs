@@ -6,8 +6,7 @@
 //!
 //! Guarantees:
 //! - a round fetches each name of a provider once, however many metrics, clusters and applications use it;
-//! - a new or changed metric is fetched at once, except from a provider with an open breaker: that answers at once
-//!   with the error that opened it;
+//! - a new or changed metric is fetched at once, also from a provider with an open breaker;
 //! - after a failed fetch the last value counts until it expires; a missing or invalid definition has no value at
 //!   once;
 //! - an observation of a revision contains every metric that was in use at it.

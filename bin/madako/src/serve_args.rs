@@ -43,7 +43,7 @@ pub(crate) struct ServeArgs {
     /// Collector of traces by OTLP over gRPC, such as http://127.0.0.1:4317; without it the service sends no traces
     #[arg(long, value_name = "URL", value_parser = Collector::parse)]
     otlp_endpoint: Option<Collector>,
-    /// Maximum number of nodes on which one operation starts or restarts rivers
+    /// Maximum number of nodes of one operation that starts or restarts rivers, and of a wave of kubelets or proxies
     #[arg(long, value_name = "NUMBER", value_parser = parse_updates, default_value_t = MAX_CONCURRENT_UPDATES)]
     max_concurrent_updates: usize,
     /// Time between removals of expired certificates from Vault, where it is used

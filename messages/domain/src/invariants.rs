@@ -62,11 +62,12 @@ pub enum Id {
     I13,
     /// Version skew: no start of a component makes versions that the policy of Kubernetes forbids.
     I14,
-    /// Disruption limit: nodes that are not Ready because of a roll stay within its wave.
+    /// Disruption limit: a wave of a roll begins only after a good one, and a drain for a reboot or an upgrade only while few nodes
+    /// are unreachable.
     I15,
     /// Drained: a reboot command meets a node that this system cordoned and that holds only pods that may stay.
     I16,
-    /// Owned cordons: each cordon of this system belongs to a repair or a reboot.
+    /// Owned cordons: each cordon of this system belongs to a repair, a reboot or the upgrade of a kubelet.
     I17,
     /// Boot taints first: no kubelet starts on a registered node without them.
     I18,

@@ -41,7 +41,7 @@ pub const REBOOTS: &str = "reboots/data/";
 pub const REBOOTS_WRITE_INDEX: &str = "reboots/write-index";
 /// `true` disables the reboot queue.
 pub const REBOOTS_DISABLED: &str = "reboots/disabled";
-/// `true` while CKE processes the reboot queue; CKE's leader writes it.
+/// `true` while the leader, Madako's or CKE's, processes the reboot queue.
 pub const REBOOTS_RUNNING: &str = "reboots/running";
 /// User-defined resources, `resource/<kind>[/<namespace>]/<name>`, as typed.
 pub const RESOURCES: &str = "resource/";

@@ -145,7 +145,7 @@ impl Madako {
             .arg("serve")
             .args(flags)
             // As in the unit of the package and in the image.
-            .env("MALLOC_ARENA_MAX", "1")
+            .envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "131072")])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -71,7 +71,7 @@ pub(super) async fn gather_from_system(args: &InputArgs, global: &Global) -> Res
         constraints,
         machines: fetched.machines,
         current: state.cluster.as_ref().map(|cluster| (*cluster.value).clone()),
-        // The taints of Kubernetes nodes are not known, as in the service.
+        // The service reads the taints of Node objects from the API server; this command does not.
         node_taints: BTreeMap::new(),
         under_repair: state.repair.machines_under_way().map(str::to_owned).collect(),
         template_changed: state.has_changed_template(),
