@@ -57,11 +57,10 @@ pub(super) fn enable_operations(scenario: &Scenario, seed: u64, world: &mut Worl
     world.nodes = Some(nodes);
 }
 
-/// Time after the begin of a rollout, and then the pause, after which the operator asks for the restarts that the service holds
-/// because etcd has too few members: a rollout of images takes minutes.
-const BETWEEN_REQUESTS: Duration = Duration::from_secs(10 * 60);
+/// Time from the begin of a rollout until the operator first looks for held restarts, and between two looks: a rollout takes minutes.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(10 * 60);
 
-/// Smallest number of members of etcd of which the service restarts one without a request.
+/// Number of members of etcd from which on the service restarts an outdated member without a request.
 const ENOUGH_MEMBERS: usize = 3;
 
 /// A rollout of the service with other images: one instance after the other restarts with them.
@@ -76,7 +75,7 @@ pub(super) struct Rollout {
 impl Rollout {
     pub(super) fn for_length(length: Duration) -> Self {
         let begins = length / 2;
-        Self { begins, looks_at: begins + BETWEEN_REQUESTS, waiting: None }
+        Self { begins, looks_at: begins + BETWEEN_LOOKS, waiting: None }
     }
 
     /// Returns the instance to restart now.
@@ -112,7 +111,7 @@ impl Injector {
     /// as the reason of such a restart advises.
     async fn request_held_restarts(&mut self, now: Duration) {
         let Some(rollout) = self.rollout.as_mut().filter(|rollout| now >= rollout.looks_at) else { return };
-        rollout.looks_at = now + BETWEEN_REQUESTS;
+        rollout.looks_at = now + BETWEEN_LOOKS;
         let (Some(nodes), Some(cluster)) = (&self.world.nodes, self.world.checker.current_cluster()) else {
             return;
         };
